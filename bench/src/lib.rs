@@ -1,0 +1,1 @@
+//! walser-bench
