@@ -1,1 +1,3 @@
 //! walser-protocol
+
+pub mod records;
