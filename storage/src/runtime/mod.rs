@@ -4,6 +4,10 @@
 //! shard's glommio executor and, deterministically, in the simulator. All of it is single-threaded: futures are not
 //! `Send`, state is `Rc` and `Cell`.
 
+pub mod channel;
+pub mod prng;
+pub mod simulated;
+
 use std::future::Future;
 use std::time::Duration;
 
