@@ -1,1 +1,3 @@
-//! walser-tests
+//! What needs more than one module, or a whole broker, to be tested.
+
+pub mod lossy_fs;
