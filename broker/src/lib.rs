@@ -1,1 +1,7 @@
-//! walser-broker
+//! The broker: network edge, shards, and what runs on them.
+
+pub mod driver;
+pub mod handler;
+pub mod net;
+pub mod run;
+pub mod shard;

@@ -1,0 +1,3 @@
+//! Drivers own one machine each and carry its effects out.
+
+pub mod clock;

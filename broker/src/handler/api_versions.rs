@@ -1,0 +1,74 @@
+//! ApiVersions, versions 0-5: what this broker serves.
+//!
+//! A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself
+//! (KIP-511), so that the client can ask again. Client software names are checked as Kafka checks them. A request that names
+//! another cluster or node is told to bootstrap anew (KIP-1242). Features whose lowest level is 0 are left out up to
+//! version 3, which cannot express them.
+
+use walser_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+use walser_protocol::{ApiKey, ErrorCode, Reader};
+
+use super::{Frame, HandlerOutcome, RequestContext, dispatch};
+
+/// See the module.
+pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
+    let served = ApiKey::ApiVersions.served().expect("the table of versions has it");
+    if !served.answers(context.version) {
+        let response = ApiVersionsResponse {
+            error_code: ErrorCode::UnsupportedVersion.code(),
+            api_keys: vec![api_version(served.key, served.advertised_min, served.version_max)],
+            ..ApiVersionsResponse::default()
+        };
+        return context.reply_in_version(0, &response);
+    }
+    let mut reader = Reader::new(frame.body());
+    let request = match ApiVersionsRequest::decode(&mut reader, context.version) {
+        Ok(request) => request,
+        Err(error) => return context.malformed(&error),
+    };
+    let error = verify(&context, &request);
+    if error.is_error() {
+        return context.reply(&ApiVersionsResponse { error_code: error.code(), ..ApiVersionsResponse::default() });
+    }
+    let api_keys =
+        dispatch::served().map(|served| api_version(served.key, served.advertised_min, served.version_max)).collect();
+    context.reply(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
+}
+
+fn api_version(key: ApiKey, min_version: i16, max_version: i16) -> ApiVersion {
+    ApiVersion { api_key: key.code(), min_version, max_version }
+}
+
+fn verify(context: &RequestContext, request: &ApiVersionsRequest<'_>) -> ErrorCode {
+    if context.version >= 3
+        && !(is_software_name(request.client_software_name) && is_software_name(request.client_software_version))
+    {
+        return ErrorCode::InvalidRequest;
+    }
+    ErrorCode::None
+}
+
+/// Letters, digits, `-` and `.`, the last two not at either end; what monitoring systems can take as a label.
+fn is_software_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    is_edge(bytes.first())
+        && is_edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn software_names_are_checked_as_kafka_does() {
+        // Rule: letters, digits, inner dots and dashes.
+        for good in ["a", "librdkafka", "apache-kafka-java", "2.12.0", "x-1.y"] {
+            assert!(is_software_name(good), "{good}");
+        }
+        for bad in ["", "-a", "a.", "a b", "a_b", "ä"] {
+            assert!(!is_software_name(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! From a frame to its handler.
+//!
+//! [`ROUTES`] holds every API key that is served: its ordering class and its handler. A key that is not there, or a version
+//! outside of what [`walser_protocol::api::SERVED`] says, closes the connection, as in Kafka; only ApiVersions is answered
+//! in any version, because its answer is how a client learns what to ask for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use walser_protocol::api::ServedApi;
+use walser_protocol::header::RequestHeader;
+use walser_protocol::{ApiKey, Reader};
+use walser_storage::runtime::Runtime;
+
+use super::{CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, api_versions};
+use crate::net::admission::MemoryUnits;
+use crate::net::connection::ConnectionInfo;
+use crate::shard::Shard;
+
+/// What may be worked on beside what on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ordering {
+    /// Several at a time, begun in order.
+    Pipelined,
+    /// Alone: after everything before it was answered, and before anything behind it begins. Kafka works on one request of
+    /// a connection at a time, so whatever changes state must not overtake and not be overtaken.
+    Barrier,
+}
+
+/// A started handler.
+pub type Handling = Pin<Box<dyn Future<Output = HandlerOutcome>>>;
+
+/// One API key that is served.
+#[derive(Clone, Copy)]
+pub struct Route {
+    pub key: ApiKey,
+    pub ordering: Ordering,
+    start: fn(RequestContext, Frame) -> Handling,
+}
+
+macro_rules! route {
+    ($key:ident, $ordering:ident, $handler:path) => {
+        Route {
+            key: ApiKey::$key,
+            ordering: Ordering::$ordering,
+            start: |context, frame| Box::pin($handler(context, frame)),
+        }
+    };
+}
+
+/// Every API key that is served, in the order of the keys.
+pub const ROUTES: &[Route] = &[route!(ApiVersions, Barrier, api_versions::handle)];
+
+/// The versions that are answered, for every key that has a handler.
+pub fn served() -> impl Iterator<Item = ServedApi> {
+    ROUTES.iter().filter_map(|route| route.key.served())
+}
+
+/// A request whose handler has not been started.
+pub struct Request {
+    route: Route,
+    context: RequestContext,
+    frame: Frame,
+}
+
+impl Request {
+    /// Its class.
+    pub const fn ordering(&self) -> Ordering {
+        self.route.ordering
+    }
+
+    /// Its key.
+    pub const fn api_key(&self) -> ApiKey {
+        self.route.key
+    }
+
+    /// Tells when it can no longer be overtaken.
+    pub fn order(&self) -> Rc<OrderStage> {
+        Rc::clone(&self.context.order)
+    }
+
+    /// Makes its future; nothing happens before that is polled.
+    pub fn start(self) -> Handling {
+        (self.route.start)(self.context, self.frame)
+    }
+}
+
+/// Finds out what a frame, without its size, asks for.
+///
+/// # Errors
+/// When the connection has to be closed.
+pub fn parse(
+    shard: &Rc<Shard>,
+    connection: &Rc<ConnectionInfo>,
+    bytes: BytesMut,
+    units: MemoryUnits,
+) -> Result<Request, CloseReason> {
+    let mut reader = Reader::new(&bytes);
+    let header = RequestHeader::decode(&mut reader).map_err(CloseReason::Header)?;
+    let body_start = bytes.len() - reader.left().len();
+    let (api_key, api_version) = (header.api_key, header.api_version);
+    let route = find(api_key, api_version).ok_or(CloseReason::Unsupported { api_key, api_version })?;
+    let context = RequestContext {
+        shard: Rc::clone(shard),
+        connection: Rc::clone(connection),
+        api_key: route.key,
+        version: api_version,
+        correlation_id: header.correlation_id,
+        client_id: connection.client_id(header.client_id),
+        received_at: shard.runtime.now(),
+        order: Rc::default(),
+    };
+    Ok(Request { route, context, frame: Frame::new(bytes, body_start, units) })
+}
+
+fn find(api_key: i16, api_version: i16) -> Option<Route> {
+    let key = ApiKey::from_wire(api_key)?;
+    let route = ROUTES.iter().find(|route| route.key == key)?;
+    let answers = key == ApiKey::ApiVersions || key.served().is_some_and(|served| served.answers(api_version));
+    answers.then_some(*route)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_a_handler_has_versions() {
+        // Rule: no key is served without a row in the table of versions, and none twice.
+        for route in ROUTES {
+            assert!(route.key.served().is_some(), "{}", route.key);
+        }
+        assert!(ROUTES.windows(2).all(|pair| pair[0].key < pair[1].key));
+    }
+
+    #[test]
+    fn only_api_versions_is_answered_in_any_version() {
+        // Rule: unknown keys and versions find no handler, ApiVersions always does.
+        assert!(find(18, 99).is_some());
+        assert!(find(18, -1).is_some());
+        assert!(find(4, 0).is_none());
+        assert!(find(-1, 0).is_none());
+        assert!(find(i16::MAX, 0).is_none());
+    }
+}

@@ -1,0 +1,407 @@
+//! One connection: bytes to frames, frames to handlers, answers back in order.
+//!
+//! Two tasks share it. The reader parses as many frames as are there and starts their handlers in order; the writer sends
+//! finished replies, all that are ready at once. The reader holds no buffer while it waits: small requests are received
+//! into memory that all connections of the shard share, and only large frames get a reservation of their own, after their
+//! memory has been granted.
+//!
+//! A panic in either task, or in a handler, closes this connection and is counted; owned state is behind
+//! [`crate::shard::service`], where a panic aborts.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::{Shutdown, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use futures_lite::FutureExt;
+use futures_lite::future::{or, poll_once};
+use walser_storage::runtime::channel::{GateGuard, Notify};
+use walser_storage::runtime::{Instant, Runtime};
+
+use super::admission::MemoryUnits;
+use super::listener::ListenerInfo;
+use super::response_queue::{ResponseQueue, SlotId};
+use crate::handler::dispatch::{self, Ordering};
+use crate::handler::{CloseReason, HandlerOutcome};
+use crate::shard::runtime::{self, SCRATCH_BYTES, Stream};
+use crate::shard::watchdog::Doing;
+use crate::shard::{SLICE, Shard};
+
+/// The size prefix of a frame.
+const PREFIX_BYTES: usize = 4;
+/// Frames above this are received in place instead of through the shared buffer.
+const IN_PLACE_BYTES_MIN: usize = 16 << 10;
+/// What is received through the shared buffer when the last frame was large: enough for a small request, little to copy.
+const PROBE_BYTES: usize = 4 << 10;
+/// How long replies of a connection whose client has closed its end may still leave.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
+/// While a frame waits for memory: how often those who hold some are looked at.
+const STALL_LOOK: Duration = Duration::from_secs(5);
+
+/// What a connection is, as its handlers and the reaper see it.
+pub struct ConnectionInfo {
+    /// Unique in the process while it runs.
+    pub id: u64,
+    pub peer: SocketAddr,
+    pub listener: Rc<ListenerInfo>,
+    stream: Stream,
+    queue: ResponseQueue,
+    last_progress: Cell<Instant>,
+    /// The frame that is being received in place.
+    receiving: Cell<Option<Receiving>>,
+    /// Clients send the same id with every request.
+    client_id: RefCell<Option<Rc<str>>>,
+    closed: Cell<bool>,
+    closing: Notify,
+}
+
+impl ConnectionInfo {
+    /// A connection that has just been accepted.
+    pub fn new(id: u64, stream: Stream, listener: Rc<ListenerInfo>, now: Instant) -> Self {
+        Self {
+            id,
+            peer: stream.peer(),
+            listener,
+            stream,
+            queue: ResponseQueue::default(),
+            last_progress: Cell::new(now),
+            receiving: Cell::new(None),
+            client_id: RefCell::new(None),
+            closed: Cell::new(false),
+            closing: Notify::new(),
+        }
+    }
+
+    /// When bytes last went in or out.
+    pub fn last_progress(&self) -> Instant {
+        self.last_progress.get()
+    }
+
+    /// Whether it holds memory and, since `grace`, gets on too slowly for others to wait.
+    pub fn is_stalled(&self, now: Instant, grace: Duration, bytes_per_second_min: u64) -> bool {
+        let receiving = self.receiving.get();
+        if receiving.is_none() && self.queue.is_empty() {
+            return false;
+        }
+        if now.saturating_since(self.last_progress.get()) > grace {
+            return true;
+        }
+        receiving.is_some_and(|receiving| {
+            let taken = now.saturating_since(receiving.began);
+            taken > grace && (receiving.bytes as u64) < bytes_per_second_min.saturating_mul(taken.as_secs())
+        })
+    }
+
+    /// Shares the id's text as long as it stays the same.
+    pub fn client_id(&self, sent: Option<&str>) -> Option<Rc<str>> {
+        let mut known = self.client_id.borrow_mut();
+        if known.as_deref() != sent {
+            *known = sent.map(Rc::from);
+        }
+        known.clone()
+    }
+
+    /// Ready when the client has gone: what only waits for it may stop.
+    pub async fn closed(&self) {
+        while !self.closed.get() {
+            self.closing.notified().await;
+        }
+    }
+
+    /// Ends both directions at once.
+    pub fn close(&self) {
+        self.stream.shutdown(Shutdown::Both);
+        self.mark_closed();
+    }
+
+    /// Reads no further; what was asked is still answered.
+    pub fn stop_reading(&self) {
+        self.stream.shutdown(Shutdown::Read);
+    }
+
+    fn mark_closed(&self) {
+        self.closed.set(true);
+        self.closing.notify_all();
+    }
+}
+
+/// Progress of a large frame.
+#[derive(Clone, Copy, Debug)]
+struct Receiving {
+    began: Instant,
+    bytes: usize,
+}
+
+/// Why the reader has ended.
+enum ReadEnd {
+    /// The client closed its end, or the broker stops.
+    EndOfStream,
+    /// The socket failed, or the writer did.
+    Broken,
+    /// The client is thrown out.
+    Refused(CloseReason),
+}
+
+/// Serves a connection to its end.
+pub async fn serve(shard: Rc<Shard>, info: Rc<ConnectionInfo>, guard: GateGuard) {
+    let connection = Rc::new(Connection { shard, info, _guard: guard, written: Notify::new() });
+    let writer = Rc::clone(&connection);
+    runtime::spawn(async move { writer.write().await });
+    let end = AssertUnwindSafe(connection.read()).catch_unwind().await;
+    let drained = match end {
+        Ok(ReadEnd::EndOfStream) => connection.drain().await,
+        Ok(ReadEnd::Broken) => false,
+        Ok(ReadEnd::Refused(reason)) => {
+            connection.log_refusal(&reason);
+            connection.drain().await
+        }
+        Err(_) => {
+            connection.note_panic();
+            false
+        }
+    };
+    if !drained {
+        connection.info.queue.break_off();
+    }
+    connection.info.close();
+}
+
+struct Connection {
+    shard: Rc<Shard>,
+    info: Rc<ConnectionInfo>,
+    /// Shutdown waits until the last task of the connection has let go.
+    _guard: GateGuard,
+    /// The writer has ended.
+    written: Notify,
+}
+
+impl Connection {
+    async fn read(self: &Rc<Self>) -> ReadEnd {
+        let mut buffer = BytesMut::new();
+        let mut last_frame_bytes = 0;
+        let mut slice_began = self.shard.runtime.now();
+        loop {
+            while let Some(frame_bytes) = match self.frame_bytes(&buffer) {
+                Ok(frame_bytes) => frame_bytes,
+                Err(reason) => return ReadEnd::Refused(reason),
+            } {
+                let units = self.acquire(frame_bytes).await;
+                if let Err(end) = self.complete_frame(&mut buffer, frame_bytes).await {
+                    return end;
+                }
+                last_frame_bytes = frame_bytes;
+                // A frame that is alone in the buffer takes it over, which spares the count of its users.
+                let mut frame = if buffer.len() == frame_bytes {
+                    std::mem::take(&mut buffer)
+                } else {
+                    buffer.split_to(frame_bytes)
+                };
+                frame.advance(PREFIX_BYTES);
+                if let Err(end) = self.start_request(frame, units).await {
+                    return end;
+                }
+                let now = self.shard.runtime.now();
+                if now.saturating_since(slice_began) > SLICE {
+                    // A client that always has a next frame must not keep others from their sockets.
+                    runtime::turn().await;
+                    slice_began = self.shard.runtime.now();
+                }
+            }
+            if buffer.is_empty() {
+                // Keeps no memory while it waits.
+                buffer = BytesMut::new();
+            }
+            let bytes_max = if last_frame_bytes > IN_PLACE_BYTES_MIN { PROBE_BYTES } else { SCRATCH_BYTES };
+            let mut waited = false;
+            match self.info.stream.receive(&mut buffer, bytes_max, &mut waited).await {
+                Ok(0) => return ReadEnd::EndOfStream,
+                Ok(_) => {
+                    let now = self.shard.runtime.now();
+                    self.info.last_progress.set(now);
+                    if waited {
+                        slice_began = now;
+                    }
+                }
+                Err(_) => return ReadEnd::Broken,
+            }
+        }
+    }
+
+    /// Size of the next frame with its prefix, once it is known; what is larger than the buffer's limit for small frames
+    /// need not be there yet.
+    fn frame_bytes(&self, buffer: &[u8]) -> Result<Option<usize>, CloseReason> {
+        let Some(prefix) = buffer.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        let len = i32::from_be_bytes(*prefix);
+        let len_max = self.shard.settings.request_bytes_max;
+        let frame_bytes = match usize::try_from(len) {
+            Ok(len) if len <= len_max => len + PREFIX_BYTES,
+            _ => return Err(CloseReason::FrameSize { len: len.into(), len_max }),
+        };
+        let is_there = buffer.len() >= frame_bytes;
+        Ok((is_there || frame_bytes > IN_PLACE_BYTES_MIN).then_some(frame_bytes))
+    }
+
+    /// Receives the rest of a large frame in place.
+    async fn complete_frame(&self, buffer: &mut BytesMut, frame_bytes: usize) -> Result<(), ReadEnd> {
+        if buffer.len() >= frame_bytes {
+            return Ok(());
+        }
+        let began = self.shard.runtime.now();
+        self.info.receiving.set(Some(Receiving { began, bytes: 0 }));
+        buffer.reserve(frame_bytes - buffer.len());
+        while buffer.len() < frame_bytes {
+            let missing = frame_bytes - buffer.len();
+            match self.info.stream.receive_in_place(buffer, missing).await {
+                Ok(0) => return Err(ReadEnd::EndOfStream),
+                Ok(_) => {
+                    self.info.last_progress.set(self.shard.runtime.now());
+                    self.info.receiving.set(Some(Receiving { began, bytes: buffer.len() }));
+                }
+                Err(_) => return Err(ReadEnd::Broken),
+            }
+        }
+        self.info.receiving.set(None);
+        Ok(())
+    }
+
+    /// Memory for a frame. While it waits, connections that hold memory and make no progress are closed.
+    async fn acquire(&self, frame_bytes: usize) -> MemoryUnits {
+        let mut acquire = pin!(self.shard.admission.acquire(frame_bytes));
+        if let Some(units) = poll_once(&mut acquire).await {
+            return units;
+        }
+        loop {
+            let granted = async { Some((&mut acquire).await) };
+            let look = async {
+                runtime::sleep(STALL_LOOK).await;
+                None
+            };
+            if let Some(units) = or(granted, look).await {
+                return units;
+            }
+            self.shard.connections.close_stalled(self.shard.runtime.now());
+        }
+    }
+
+    async fn start_request(self: &Rc<Self>, bytes: BytesMut, units: MemoryUnits) -> Result<(), ReadEnd> {
+        if !self.info.queue.wait_room().await {
+            return Err(ReadEnd::Broken);
+        }
+        let request = dispatch::parse(&self.shard, &self.info, bytes, units).map_err(ReadEnd::Refused)?;
+        self.shard.governor.note_foreground();
+        if request.ordering() == Ordering::Barrier && !self.info.queue.wait_answered().await {
+            return Err(ReadEnd::Broken);
+        }
+        self.shard.counters.requests.set(self.shard.counters.requests.get() + 1);
+        self.shard.pulse.set_doing(Doing::Request(request.api_key().code()));
+        let slot = self.info.queue.open_slot();
+        match request.ordering() {
+            Ordering::Barrier => {
+                let outcome = request.start().await;
+                self.settle(slot, outcome).map_err(ReadEnd::Refused)
+            }
+            Ordering::Pipelined => {
+                let order = request.order();
+                let mut handling = request.start();
+                if let Some(outcome) = poll_once(&mut handling).await {
+                    return self.settle(slot, outcome).map_err(ReadEnd::Refused);
+                }
+                let finished = Rc::clone(&order);
+                let connection = Rc::clone(self);
+                runtime::spawn(async move {
+                    connection.finish_request(slot, handling).await;
+                    finished.set_fixed();
+                });
+                order.wait_fixed().await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn finish_request(&self, slot: SlotId, handling: Pin<Box<dyn Future<Output = HandlerOutcome>>>) {
+        match AssertUnwindSafe(handling).catch_unwind().await {
+            Ok(outcome) => {
+                if let Err(reason) = self.settle(slot, outcome) {
+                    self.log_refusal(&reason);
+                    self.break_off();
+                }
+            }
+            Err(_) => {
+                self.note_panic();
+                self.break_off();
+            }
+        }
+    }
+
+    fn settle(&self, slot: SlotId, outcome: HandlerOutcome) -> Result<(), CloseReason> {
+        match outcome {
+            HandlerOutcome::Reply(reply) => self.info.queue.fill_slot(slot, Some(reply)),
+            HandlerOutcome::NoReply => self.info.queue.fill_slot(slot, None),
+            HandlerOutcome::Close(reason) => {
+                self.info.queue.fill_slot(slot, None);
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self) {
+        if AssertUnwindSafe(self.send_batches()).catch_unwind().await.is_err() {
+            self.note_panic();
+            self.break_off();
+        }
+        self.written.notify_all();
+        self.written.notify_one();
+    }
+
+    async fn send_batches(&self) {
+        while let Some(mut batch) = self.info.queue.next_batch().await {
+            while !batch.segments.is_empty() {
+                if self.info.stream.send(&mut batch.segments).await.is_err() {
+                    self.break_off();
+                    return;
+                }
+                self.info.last_progress.set(self.shard.runtime.now());
+            }
+            self.info.queue.batch_sent(batch.len_bytes);
+        }
+    }
+
+    /// Lets what was asked be answered and sent; false when that took too long.
+    async fn drain(&self) -> bool {
+        self.info.mark_closed();
+        self.info.queue.end();
+        let wait = if self.shard.is_stopping() { self.shard.settings.stop_wait } else { DRAIN_WAIT };
+        let sent = async {
+            self.written.notified().await;
+            true
+        };
+        let late = async {
+            runtime::sleep(wait).await;
+            false
+        };
+        or(sent, late).await
+    }
+
+    /// Nothing more can be sent; wakes the reader.
+    fn break_off(&self) {
+        self.info.queue.break_off();
+        self.info.close();
+    }
+
+    fn log_refusal(&self, reason: &CloseReason) {
+        self.shard.counters.refused.set(self.shard.counters.refused.get() + 1);
+        if let Some(left_out) = self.shard.refusal_log.admit(self.shard.runtime.now()) {
+            tracing::warn!(peer = %self.info.peer, listener = self.info.listener.name, left_out, "connection closed: {reason}");
+        }
+    }
+
+    fn note_panic(&self) {
+        self.shard.counters.panics.set(self.shard.counters.panics.get() + 1);
+        tracing::error!(peer = %self.info.peer, "a connection's task panicked: connection closed");
+    }
+}

@@ -1,0 +1,51 @@
+//! The control executor: the last node of the mesh, not pinned, and the only writer of metadata.
+//!
+//! Slow work here never delays a shard, and a busy shard never delays what happens here.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use walser_storage::runtime::channel::Closed;
+
+use super::Image;
+use super::gate::Gates;
+use super::mesh::ReplyTo;
+use super::placement::ShardId;
+use super::runtime::ShardRuntime;
+use super::service::{ShardMesh, ShardReply, ShardRequest};
+use super::watchdog::Pulse;
+
+/// What runs on the control executor.
+pub struct Control {
+    pub runtime: ShardRuntime,
+    pub mesh: Rc<ShardMesh>,
+    pub shard_count: u16,
+    pub gates: Gates,
+    pub pulse: Arc<Pulse>,
+}
+
+impl Control {
+    /// Hands an image to every shard; returns when each has made itself match it.
+    ///
+    /// # Errors
+    /// When a shard has stopped.
+    pub async fn publish(&self, image: &Image) -> Result<(), Closed> {
+        let mut pending = Vec::with_capacity(usize::from(self.shard_count));
+        for shard in 0..self.shard_count {
+            let request = ShardRequest::ApplyImage(Arc::clone(image));
+            pending.push(self.mesh.request(ShardId::new(shard), request).await);
+        }
+        for reply in pending {
+            reply.await?;
+        }
+        Ok(())
+    }
+}
+
+/// Serves what shards ask of the control plane.
+pub fn serve(_control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<ShardRequest, ShardReply, ShardRuntime>) {
+    match request {
+        ShardRequest::Ping => reply_to.send(ShardReply::Pong),
+        ShardRequest::ApplyImage(_) => unreachable!("images come from here"),
+    }
+}

@@ -1,0 +1,37 @@
+//! What shutdown waits for: the executor drops no task when it ends, so every task that owns something is inside a gate.
+
+use std::time::Duration;
+
+use walser_storage::runtime::Runtime;
+use walser_storage::runtime::channel::Gate;
+
+/// The gates of one shard, in the order in which they close.
+#[derive(Clone, Default)]
+pub struct Gates {
+    /// Accept loops.
+    pub listeners: Gate,
+    /// Connections and the requests they have begun.
+    pub connections: Gate,
+    /// Drivers: partitions, coordinators, maintenance. They commit and close their logs before they leave.
+    pub drivers: Gate,
+}
+
+impl Gates {
+    /// Open gates.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// Waits until `gate` is empty, at most `deadline`; true when it is.
+pub async fn wait_empty_until<R: Runtime>(runtime: &R, gate: &Gate, deadline: Duration) -> bool {
+    let empty = async {
+        gate.wait_empty().await;
+        true
+    };
+    let late = async {
+        runtime.sleep(deadline).await;
+        false
+    };
+    futures_lite::future::or(empty, late).await
+}

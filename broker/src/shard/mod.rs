@@ -1,0 +1,163 @@
+//! Shards: one pinned executor per core, each the only owner of its partitions, connections, caches and timers.
+
+pub mod control;
+pub mod gate;
+pub mod governor;
+pub mod mesh;
+pub mod placement;
+pub mod runtime;
+pub mod service;
+pub mod start;
+pub mod watchdog;
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use walser_storage::runtime::channel::Notify;
+
+use crate::net::RateLimitedLog;
+use crate::net::admission::Admission;
+use crate::net::connection_limits::ConnectionLimits;
+use crate::net::listener::{Connections, ListenerInfo};
+use gate::Gates;
+use governor::Governor;
+use placement::{Placement, ShardId};
+use runtime::ShardRuntime;
+use service::ShardMesh;
+use watchdog::Pulse;
+
+/// The longest a task works before it gives way to the reactor.
+pub const SLICE: Duration = Duration::from_micros(100);
+
+/// What the shards take from the configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The core of each shard.
+    pub cpus: Vec<usize>,
+    pub listeners: Vec<ListenerSettings>,
+    /// Memory for frames and replies of all shards together.
+    pub frame_memory_bytes: usize,
+    /// `socket.request.max.bytes`.
+    pub request_bytes_max: usize,
+    /// `connections.max.idle.ms`; zero keeps them.
+    pub idle_max: Duration,
+    /// `socket.send.buffer.bytes`; 0 leaves the kernel's choice.
+    pub send_buffer_bytes: usize,
+    /// `socket.receive.buffer.bytes`; 0 leaves the kernel's choice.
+    pub receive_buffer_bytes: usize,
+    /// `max.connections` of the process.
+    pub connections_max: usize,
+    /// `max.connections.per.ip`.
+    pub connections_per_ip_max: usize,
+    /// An hour; see [`runtime`].
+    pub preempt_timer: Duration,
+    /// `walser.spin.us`.
+    pub spin_before_park: Duration,
+    /// How long a clean stop waits for each of its steps.
+    pub stop_wait: Duration,
+}
+
+/// One entry of `listeners` with its counterpart in `advertised.listeners`.
+#[derive(Clone, Debug)]
+pub struct ListenerSettings {
+    pub name: String,
+    /// Port 0 takes a free one, the same for every shard.
+    pub bind: SocketAddr,
+    pub advertised_host: String,
+    /// `None` advertises the bound port.
+    pub advertised_port: Option<u16>,
+}
+
+/// The metadata as of one offset of the metadata log; shared by all shards, never changed.
+pub type Image = Arc<MetadataImage>;
+
+/// Stands in until the metadata machine provides it.
+#[derive(Debug, Default)]
+pub struct MetadataImage;
+
+/// Counts of one shard's network edge.
+#[derive(Default)]
+pub struct EdgeCounters {
+    /// Connections closed for what they sent.
+    pub refused: Cell<u64>,
+    /// Panics that closed a connection.
+    pub panics: Cell<u64>,
+    /// Connections closed at once because of a limit.
+    pub over_limit: Cell<u64>,
+    /// Pauses of accepting because descriptors or kernel memory ran out.
+    pub accept_pauses: Cell<u64>,
+    /// Requests dispatched.
+    pub requests: Cell<u64>,
+}
+
+/// One shard, as everything that runs on it sees it.
+pub struct Shard {
+    pub id: ShardId,
+    pub settings: Settings,
+    pub placement: Placement,
+    pub runtime: ShardRuntime,
+    pub mesh: Rc<ShardMesh>,
+    pub listeners: Vec<Rc<ListenerInfo>>,
+    pub admission: Admission,
+    pub limits: Arc<ConnectionLimits>,
+    pub connections: Connections,
+    pub gates: Gates,
+    pub governor: Governor<ShardRuntime>,
+    pub pulse: Arc<Pulse>,
+    pub counters: EdgeCounters,
+    /// Clients' faults.
+    pub refusal_log: RateLimitedLog,
+    /// Connections that could not be taken.
+    pub accept_log: RateLimitedLog,
+    image: RefCell<Option<Image>>,
+    image_changed: Notify,
+    stopping: Cell<bool>,
+    stop_began: Notify,
+}
+
+impl Shard {
+    /// The newest image this shard has made itself match.
+    ///
+    /// # Panics
+    /// Before the first image, when nothing is served yet.
+    pub fn image(&self) -> Image {
+        self.image.borrow().clone().expect("connections come after the first image")
+    }
+
+    /// Takes over a new image.
+    pub fn set_image(&self, image: Image) {
+        *self.image.borrow_mut() = Some(image);
+        self.image_changed.notify_all();
+    }
+
+    /// Waits for the first image.
+    pub async fn wait_image(&self) {
+        loop {
+            let changed = self.image_changed.notified();
+            if self.image.borrow().is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Whether a clean stop has begun.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Ready when a clean stop begins: what only waits is answered now.
+    pub async fn stopping(&self) {
+        while !self.stopping.get() {
+            self.stop_began.notified().await;
+        }
+    }
+
+    fn begin_stop(&self) {
+        self.stopping.set(true);
+        self.stop_began.notify_all();
+    }
+}

@@ -1,0 +1,337 @@
+//! The whole of the broker's executors: started together, stopped in order.
+//!
+//! A stop goes in steps, each done by every shard before any begins the next, because a connection of one shard needs the
+//! partitions of another: no new connections; what was asked is answered and connections close; drivers commit and close
+//! their logs; the mesh goes quiet and the executors end. Every step has a deadline.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use super::control::{self, Control};
+use super::gate::{Gates, wait_empty_until};
+use super::governor::Governor;
+use super::mesh::{Mesh, MeshLinks, links};
+use super::placement::{Placement, ShardId};
+use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
+use super::service::{self, ShardReply, ShardRequest};
+use super::watchdog::{Pulse, Watchdog, Watched};
+use super::{EdgeCounters, Image, MetadataImage, Settings, Shard};
+use crate::net::RateLimitedLog;
+use crate::net::admission::Admission;
+use crate::net::connection_limits::ConnectionLimits;
+use crate::net::listener::{self, Connections, ListenerInfo};
+
+/// How long connections that did not end by themselves get to notice that they were cut.
+const CUT_WAIT: Duration = Duration::from_secs(1);
+/// Connection ids of a shard begin at its index times this, so that they are unique in the process.
+const CONNECTION_IDS_PER_SHARD: u64 = 1 << 48;
+
+/// Why the broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}: {source}")]
+    Bind { address: SocketAddr, source: io::Error },
+    #[error("cannot start executor {name}: {source}")]
+    Executor { name: String, source: io::Error },
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Steps of a clean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopStep {
+    /// Accept nothing, answer what was asked, close connections.
+    Connections,
+    /// Commit and close what is owned.
+    Drivers,
+    /// End.
+    Exit,
+}
+
+/// The other side of a shard's main task, on the thread that starts and stops the broker.
+struct NodeHandle {
+    thread: ExecutorThread,
+    steps: flume::Sender<StopStep>,
+    done: mpsc::Receiver<StopStep>,
+}
+
+/// A broker that serves.
+pub struct RunningBroker {
+    shards: Vec<NodeHandle>,
+    control: NodeHandle,
+    watchdog: Watchdog,
+    listeners: Vec<ListenerInfo>,
+}
+
+/// Whether a clean stop was clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    Clean,
+    /// Something did not end in time and was cut.
+    Late,
+}
+
+struct ShardParts {
+    id: ShardId,
+    settings: Settings,
+    placement: Placement,
+    links: MeshLinks<ShardRequest, ShardReply>,
+    limits: Arc<ConnectionLimits>,
+    pulse: Arc<Pulse>,
+    sockets: Vec<(socket2::Socket, ListenerInfo)>,
+    ready: mpsc::Sender<io::Result<()>>,
+    steps: flume::Receiver<StopStep>,
+    done: mpsc::Sender<StopStep>,
+}
+
+struct ControlParts {
+    shard_count: u16,
+    links: MeshLinks<ShardRequest, ShardReply>,
+    pulse: Arc<Pulse>,
+    steps: flume::Receiver<StopStep>,
+    done: mpsc::Sender<StopStep>,
+}
+
+impl RunningBroker {
+    /// Starts every executor; returns when every shard serves.
+    ///
+    /// # Errors
+    /// What was missing; nothing is left behind but executors that end by themselves.
+    pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        let shard_count = u16::try_from(settings.cpus.len()).expect("the configuration bounds the shards");
+        let (mut sockets, listeners) = bind_all(settings)?;
+        let mut links = links(shard_count + 1);
+        let control_links = links.pop().expect("one for the control executor");
+        let limits = Arc::new(ConnectionLimits::new(settings.connections_max, settings.connections_per_ip_max));
+        let (ready, all_ready) = mpsc::channel();
+        let mut watched = Vec::new();
+        let mut shards = Vec::new();
+        for (index, links) in (0..shard_count).zip(links) {
+            let pulse = Arc::new(Pulse::default());
+            let name = format!("shard-{index}");
+            watched.push(Watched { name: name.clone(), pulse: Arc::clone(&pulse), bell: links.bell() });
+            let (steps, step_receiver) = flume::bounded(1);
+            let (done, done_receiver) = mpsc::channel();
+            let parts = ShardParts {
+                id: ShardId::new(index),
+                settings: settings.clone(),
+                placement: Placement::new(shard_count),
+                links,
+                limits: Arc::clone(&limits),
+                pulse,
+                sockets: sockets.pop().expect("one set for each shard"),
+                ready: ready.clone(),
+                steps: step_receiver,
+                done,
+            };
+            let cpu = Some(settings.cpus[usize::from(index)]);
+            let thread = start_executor(settings, name, cpu, move || run_shard(parts))?;
+            shards.push(NodeHandle { thread, steps, done: done_receiver });
+        }
+        drop(ready);
+        let pulse = Arc::new(Pulse::default());
+        watched.push(Watched { name: "control".into(), pulse: Arc::clone(&pulse), bell: control_links.bell() });
+        let (steps, step_receiver) = flume::bounded(1);
+        let (done, done_receiver) = mpsc::channel();
+        let parts = ControlParts { shard_count, links: control_links, pulse, steps: step_receiver, done };
+        let thread = start_executor(settings, "control".into(), None, move || run_control(parts))?;
+        let control = NodeHandle { thread, steps, done: done_receiver };
+        let watchdog = Watchdog::start(watched).map_err(StartError::Thread)?;
+        for listening in all_ready.iter().take(usize::from(shard_count)) {
+            listening.map_err(|source| StartError::Bind { address: settings.listeners[0].bind, source })?;
+        }
+        Ok(Self { shards, control, watchdog, listeners })
+    }
+
+    /// Where it listens, with the ports that were taken.
+    pub fn listeners(&self) -> &[ListenerInfo] {
+        &self.listeners
+    }
+
+    /// Stops in order; returns when every executor has ended.
+    pub fn stop(self) -> Stopped {
+        let mut stopped = Stopped::Clean;
+        for step in [StopStep::Connections, StopStep::Drivers] {
+            let nodes = || self.shards.iter().chain((step == StopStep::Drivers).then_some(&self.control));
+            for node in nodes() {
+                node.steps.send(step).ok();
+            }
+            for node in nodes() {
+                if node.done.recv().is_err() {
+                    stopped = Stopped::Late;
+                }
+            }
+        }
+        self.watchdog.stop();
+        for node in self.shards.iter().chain([&self.control]) {
+            node.steps.send(StopStep::Exit).ok();
+        }
+        for node in self.shards.into_iter().chain([self.control]) {
+            node.thread.join();
+        }
+        stopped
+    }
+}
+
+fn start_executor<M, F>(
+    settings: &Settings,
+    name: String,
+    cpu: Option<usize>,
+    main: M,
+) -> Result<ExecutorThread, StartError>
+where
+    M: FnOnce() -> F + Send + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let executor = ExecutorSettings {
+        name: name.clone(),
+        cpu,
+        preempt_timer: settings.preempt_timer,
+        spin_before_park: settings.spin_before_park,
+    };
+    ExecutorThread::start(executor, main).map_err(|source| StartError::Executor { name, source })
+}
+
+type ShardSockets = Vec<(socket2::Socket, ListenerInfo)>;
+
+/// One socket per listener and shard, all on the same port; none listens yet.
+fn bind_all(settings: &Settings) -> Result<(Vec<ShardSockets>, Vec<ListenerInfo>), StartError> {
+    let mut by_shard: Vec<ShardSockets> = settings.cpus.iter().map(|_| Vec::new()).collect();
+    let mut listeners = Vec::new();
+    for listener in &settings.listeners {
+        let mut address = listener.bind;
+        let refused = |source| StartError::Bind { address: listener.bind, source };
+        listener::probe(address).map_err(refused)?;
+        let mut info = None;
+        for sockets in &mut by_shard {
+            let socket = listener::bind(address).map_err(refused)?;
+            let bound = socket.local_addr().map_err(refused)?.as_socket().expect("bound to an IP address");
+            address = bound;
+            let known = info.get_or_insert_with(|| ListenerInfo {
+                name: listener.name.clone(),
+                bound,
+                advertised_host: listener.advertised_host.clone(),
+                advertised_port: listener.advertised_port.unwrap_or(bound.port()),
+            });
+            sockets.push((socket, known.clone()));
+        }
+        listeners.extend(info);
+    }
+    Ok((by_shard, listeners))
+}
+
+async fn run_shard(parts: ShardParts) {
+    let runtime = ShardRuntime::new();
+    let mesh = Mesh::new(parts.links, runtime.clone());
+    let shard_count = usize::from(parts.placement.shard_count());
+    let shard = Rc::new(Shard {
+        id: parts.id,
+        admission: Admission::new(parts.settings.frame_memory_bytes / shard_count),
+        connections: Connections::new(parts.settings.idle_max, parts.id.index() as u64 * CONNECTION_IDS_PER_SHARD),
+        settings: parts.settings,
+        placement: parts.placement,
+        mesh: Rc::clone(&mesh),
+        listeners: parts.sockets.iter().map(|(_, info)| Rc::new(info.clone())).collect(),
+        limits: parts.limits,
+        gates: Gates::new(),
+        governor: Governor::new(runtime.clone()),
+        runtime,
+        pulse: parts.pulse,
+        counters: EdgeCounters::default(),
+        refusal_log: RateLimitedLog::default(),
+        accept_log: RateLimitedLog::default(),
+        image: std::cell::RefCell::new(None),
+        image_changed: walser_storage::runtime::channel::Notify::new(),
+        stopping: std::cell::Cell::new(false),
+        stop_began: walser_storage::runtime::channel::Notify::new(),
+    });
+    let (serving, pulse) = (Rc::clone(&shard), Arc::clone(&shard.pulse));
+    let receiving = Rc::clone(&mesh)
+        .run(move |request, reply_to| service::serve_remote(&serving, request, reply_to), move || pulse.note_turn());
+    runtime::spawn(receiving);
+    let reaping = Rc::clone(&shard);
+    runtime::spawn(async move { reaping.connections.run_reaper(&reaping.runtime, || reaping.is_stopping()).await });
+    shard.wait_image().await;
+    let stops = match listen_all(&shard, parts.sockets) {
+        Ok(stops) => stops,
+        Err(error) => {
+            drop(parts.ready.send(Err(error)));
+            return;
+        }
+    };
+    drop(parts.ready.send(Ok(())));
+    let mut stops = Some(stops);
+    while let Ok(step) = parts.steps.recv_async().await {
+        match step {
+            StopStep::Connections => stop_connections(&shard, stops.take().unwrap_or_default()).await,
+            StopStep::Drivers => {
+                shard.gates.drivers.close();
+                wait_empty_until(&shard.runtime, &shard.gates.drivers, shard.settings.stop_wait).await;
+            }
+            StopStep::Exit => break,
+        }
+        parts.done.send(step).ok();
+    }
+    mesh.close();
+}
+
+fn listen_all(shard: &Rc<Shard>, sockets: ShardSockets) -> io::Result<Vec<ListenerStop>> {
+    let mut stops = Vec::new();
+    for ((socket, _), info) in sockets.into_iter().zip(&shard.listeners) {
+        listener::listen(&socket)?;
+        stops.push(ListenerStop::of(&socket));
+        let listener = Listener::adopt(socket)?;
+        let guard = shard.gates.listeners.enter().expect("just made");
+        runtime::spawn(listener::accept(Rc::clone(shard), listener, Rc::clone(info), guard));
+    }
+    Ok(stops)
+}
+
+async fn stop_connections(shard: &Rc<Shard>, stops: Vec<ListenerStop>) {
+    shard.begin_stop();
+    for stop in stops {
+        stop.stop();
+    }
+    shard.gates.listeners.close();
+    wait_empty_until(&shard.runtime, &shard.gates.listeners, CUT_WAIT).await;
+    shard.connections.stop_reading();
+    shard.gates.connections.close();
+    if wait_empty_until(&shard.runtime, &shard.gates.connections, shard.settings.stop_wait).await {
+        return;
+    }
+    tracing::warn!(shard = %shard.id, connections = shard.connections.count(), "connections cut: they did not end in time");
+    shard.connections.close_all();
+    wait_empty_until(&shard.runtime, &shard.gates.connections, CUT_WAIT).await;
+}
+
+async fn run_control(parts: ControlParts) {
+    let runtime = ShardRuntime::new();
+    let mesh = Mesh::new(parts.links, runtime.clone());
+    let control = Rc::new(Control {
+        runtime,
+        mesh: Rc::clone(&mesh),
+        shard_count: parts.shard_count,
+        gates: Gates::new(),
+        pulse: parts.pulse,
+    });
+    let (serving, pulse) = (Rc::clone(&control), Arc::clone(&control.pulse));
+    let receiving = Rc::clone(&mesh)
+        .run(move |request, reply_to| control::serve(&serving, request, reply_to), move || pulse.note_turn());
+    runtime::spawn(receiving);
+    let first = Image::new(MetadataImage);
+    if control.publish(&first).await.is_err() {
+        tracing::error!("a shard ended before it had the first image");
+    }
+    while let Ok(step) = parts.steps.recv_async().await {
+        if step == StopStep::Exit {
+            break;
+        }
+        control.gates.drivers.close();
+        wait_empty_until(&control.runtime, &control.gates.drivers, CUT_WAIT).await;
+        parts.done.send(step).ok();
+    }
+    mesh.close();
+}
