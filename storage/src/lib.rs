@@ -1,4 +1,13 @@
 //! Logs on disk: offsets and epochs, neither replicas nor requests.
 
+pub mod cache;
+pub mod checkpoint;
 pub mod disk;
+pub mod error;
+pub mod index;
+pub mod leader_epoch;
+pub mod log;
+pub mod producer_state;
 pub mod runtime;
+pub mod segment;
+pub mod validate;

@@ -1,0 +1,3 @@
+//! What is kept in memory of what is in the logs, bounded in bytes.
+
+pub mod tail;

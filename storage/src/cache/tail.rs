@@ -1,0 +1,209 @@
+//! Recent batches of every log of a shard, under one budget; consumers that keep up never touch the disk.
+//!
+//! The oldest batch of the shard goes first, whichever log it belongs to. What is not in its segment yet is pinned: it
+//! counts against the budget but stays, so the budget is exceeded by at most what waits to be written.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use bytes::Bytes;
+
+/// What one kept batch costs beside its bytes.
+const BATCH_OVERHEAD_BYTES: usize = 96;
+/// Pinned batches looked at before an insertion gives up making room: keeps an append O(1).
+const EVICTION_ATTEMPTS_MAX: usize = 32;
+
+/// The budget of a shard.
+pub struct TailBudget {
+    bytes_max: usize,
+    used_bytes: Cell<usize>,
+    /// One entry per kept batch, oldest first.
+    order: RefCell<VecDeque<Weak<Tail>>>,
+}
+
+impl TailBudget {
+    pub fn new(bytes_max: usize) -> Rc<Self> {
+        Rc::new(Self { bytes_max, used_bytes: Cell::new(0), order: RefCell::default() })
+    }
+
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes.get()
+    }
+
+    fn make_room(&self) {
+        for _ in 0..EVICTION_ATTEMPTS_MAX {
+            if self.used_bytes.get() <= self.bytes_max {
+                return;
+            }
+            let Some(oldest) = self.order.borrow_mut().pop_front() else { return };
+            let Some(tail) = oldest.upgrade() else { continue };
+            if !tail.evict_oldest() {
+                self.order.borrow_mut().push_back(oldest);
+            }
+        }
+    }
+}
+
+/// A batch as it stands, or will stand, in a segment.
+#[derive(Clone, Debug)]
+pub struct TailBatch {
+    pub base_offset: i64,
+    pub last_offset: i64,
+    pub bytes: Bytes,
+}
+
+/// The recent batches of one log: a suffix of it without a gap.
+pub struct Tail {
+    budget: Rc<TailBudget>,
+    batches: RefCell<VecDeque<TailBatch>>,
+    /// Batches from this offset on are not in a segment yet.
+    pinned_from: Cell<i64>,
+}
+
+impl Tail {
+    /// `log_end_offset`: where the first batch kept will begin.
+    pub fn new(budget: Rc<TailBudget>, log_end_offset: i64) -> Rc<Self> {
+        Rc::new(Self { budget, batches: RefCell::default(), pinned_from: Cell::new(log_end_offset) })
+    }
+
+    /// Keeps the batch that follows all others, pinned.
+    pub fn push(self: &Rc<Self>, batch: TailBatch) {
+        if let Some(last) = self.batches.borrow().back() {
+            assert!(last.last_offset < batch.base_offset, "batches are kept in the order of the log");
+        }
+        self.budget.used_bytes.update(|used| used + cost_bytes(&batch));
+        self.batches.borrow_mut().push_back(batch);
+        self.budget.order.borrow_mut().push_back(Rc::downgrade(self));
+        self.budget.make_room();
+    }
+
+    /// Everything below `written_end_offset` can be read from its segment now.
+    pub fn unpin(&self, written_end_offset: i64) {
+        self.pinned_from.set(written_end_offset);
+        self.budget.make_room();
+    }
+
+    /// Forgets batches that reach to or beyond `end_offset`.
+    pub fn truncate(&self, end_offset: i64) {
+        let mut batches = self.batches.borrow_mut();
+        while batches.back().is_some_and(|batch| batch.last_offset >= end_offset) {
+            if let Some(batch) = batches.pop_back() {
+                self.budget.used_bytes.update(|used| used - cost_bytes(&batch));
+            }
+        }
+        self.pinned_from.set(self.pinned_from.get().min(end_offset));
+    }
+
+    /// `None` when `offset` lies before everything kept, so that the segments must be asked.
+    ///
+    /// Whole batches, from the one that holds `offset`, that end before `upper_bound`; together at most `max_bytes`, but
+    /// with `min_one_batch` the first one whatever its size.
+    pub fn read(&self, offset: i64, upper_bound: i64, max_bytes: usize, min_one_batch: bool) -> Option<Vec<TailBatch>> {
+        let batches = self.batches.borrow();
+        if batches.front().is_none_or(|first| first.base_offset > offset) {
+            return None;
+        }
+        let mut left_bytes = max_bytes;
+        let mut found = Vec::new();
+        let from = batches.partition_point(|batch| batch.last_offset < offset);
+        for batch in batches.range(from..) {
+            let fits = batch.bytes.len() <= left_bytes || (found.is_empty() && min_one_batch);
+            if batch.last_offset >= upper_bound || !fits {
+                break;
+            }
+            left_bytes = left_bytes.saturating_sub(batch.bytes.len());
+            found.push(batch.clone());
+        }
+        Some(found)
+    }
+
+    /// False when the oldest batch is pinned.
+    fn evict_oldest(&self) -> bool {
+        let mut batches = self.batches.borrow_mut();
+        match batches.front() {
+            Some(oldest) if oldest.last_offset >= self.pinned_from.get() => false,
+            Some(oldest) => {
+                self.budget.used_bytes.update(|used| used - cost_bytes(oldest));
+                batches.pop_front();
+                true
+            }
+            None => true,
+        }
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let kept: usize = self.batches.get_mut().iter().map(cost_bytes).sum();
+        self.budget.used_bytes.update(|used| used - kept);
+    }
+}
+
+fn cost_bytes(batch: &TailBatch) -> usize {
+    batch.bytes.len() + BATCH_OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(base_offset: i64, last_offset: i64, len: usize) -> TailBatch {
+        TailBatch { base_offset, last_offset, bytes: Bytes::from(vec![0; len]) }
+    }
+
+    fn offsets(found: Option<Vec<TailBatch>>) -> Option<Vec<i64>> {
+        found.map(|batches| batches.iter().map(|batch| batch.base_offset).collect())
+    }
+
+    #[test]
+    fn reads_whole_batches_within_both_bounds() {
+        // A read begins with the batch that holds the offset and never splits one.
+        let tail = Tail::new(TailBudget::new(1 << 20), 0);
+        for at in 0..4 {
+            tail.push(batch(10 + at * 10, 19 + at * 10, 100));
+        }
+        for (case, offset, upper_bound, max_bytes, min_one, want) in [
+            ("before everything kept", 9, 50, 1000, true, None),
+            ("inside a batch", 15, 50, 1000, false, Some(vec![10, 20, 30, 40])),
+            ("bytes", 20, 50, 250, false, Some(vec![20, 30])),
+            ("upper bound inside a batch", 10, 45, 1000, false, Some(vec![10, 20, 30])),
+            ("first one too large", 10, 50, 50, false, Some(vec![])),
+            ("first one whatever its size", 10, 50, 50, true, Some(vec![10])),
+            ("at the end", 50, 50, 1000, true, Some(vec![])),
+        ] {
+            assert_eq!(offsets(tail.read(offset, upper_bound, max_bytes, min_one)), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_of_the_shard_goes_first_and_pinned_ones_stay() {
+        // What is not in a segment cannot be forgotten; everything else obeys the budget.
+        let budget = TailBudget::new(1000);
+        let (first, second) = (Tail::new(Rc::clone(&budget), 0), Tail::new(Rc::clone(&budget), 0));
+        for at in 0..10 {
+            first.push(batch(at, at, 104));
+        }
+        assert_eq!(budget.used_bytes(), 2000);
+        first.unpin(10);
+        assert_eq!(budget.used_bytes(), 1000);
+        assert_eq!(offsets(first.read(4, 10, 1000, true)), None);
+        second.push(batch(0, 0, 104));
+        assert_eq!(offsets(first.read(5, 10, 1000, true)), None);
+        drop(first);
+        assert_eq!(budget.used_bytes(), 200);
+        drop(second);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn truncation_returns_the_budget() {
+        // A batch that reaches beyond the new end goes whole.
+        let budget = TailBudget::new(1000);
+        let tail = Tail::new(Rc::clone(&budget), 0);
+        tail.push(batch(0, 4, 104));
+        tail.push(batch(5, 9, 104));
+        tail.truncate(7);
+        assert_eq!((budget.used_bytes(), offsets(tail.read(0, 10, 1000, true))), (200, Some(vec![0])));
+    }
+}

@@ -1,0 +1,308 @@
+//! From appended to durable: the one place where that happens.
+//!
+//! One task per log, alive while there is something to commit. Each round takes what has gathered, writes it, syncs the
+//! files it touched and then publishes the new ends; what is appended meanwhile forms the next round. There is no timer:
+//! under load rounds grow, without load a batch is committed alone.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use walser_protocol::records::batch::{BATCH_HEADER_BYTES, BatchHeader};
+
+use crate::disk::{Disk, File, OpenMode};
+use crate::error::{CommitError, DiskError, LogOffline};
+use crate::runtime::{Instant, Runtime};
+use crate::segment::Segment;
+use crate::segment::writer::BlockWriter;
+
+use super::{Durability, Health, Log};
+
+/// Bytes of one round, unless one batch is larger. What is not acknowledged when the power goes is never more than this,
+/// so recovery can tell a torn end from damage in the middle.
+pub const GROUP_BYTES_MAX: usize = 4 << 20;
+/// How long a log that was refused space waits before it tries again.
+pub(super) const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+/// Consecutive batches of one segment.
+struct Part<F> {
+    segment: Rc<Segment<F>>,
+    batches: Vec<Bytes>,
+    bytes: usize,
+    records: i64,
+    /// The offset after the last batch.
+    end_offset: i64,
+}
+
+/// What is in the files but not known to be on stable storage.
+pub(super) struct Unsynced<F> {
+    segments: Vec<Rc<Segment<F>>>,
+    records: i64,
+    since: Option<Instant>,
+}
+
+impl<F> Default for Unsynced<F> {
+    fn default() -> Self {
+        Self { segments: Vec::new(), records: 0, since: None }
+    }
+}
+
+/// What a failed step of a round means.
+enum Failure {
+    /// Nothing is lost; the same step is tried again.
+    Refused(DiskError),
+    /// What was not durable before cannot be trusted any more.
+    Lost(DiskError),
+}
+
+impl From<DiskError> for Failure {
+    /// Of opening and writing. A sync that fails has lost something, whatever its error says.
+    fn from(error: DiskError) -> Self {
+        if error.is_refusal() { Self::Refused(error) } else { Self::Lost(error) }
+    }
+}
+
+impl<D: Disk, R: Runtime> Log<D, R> {
+    /// Waits until everything below `end_offset` has reached the topic's durability level.
+    ///
+    /// Fails when the log goes offline, and when the disk is full; in the second case the bytes are kept and written when
+    /// there is space. Waiting may be given up at any time.
+    pub async fn durable(&self, end_offset: i64) -> Result<(), CommitError> {
+        self.wait(|log| log.committed_end_offset() >= end_offset).await
+    }
+
+    /// Makes everything appended so far durable, whatever the topic's level.
+    pub async fn flush(&self) -> Result<(), CommitError> {
+        let end_offset = {
+            let mut state = self.inner.state.borrow_mut();
+            state.flush_to = state.log_end_offset;
+            state.log_end_offset
+        };
+        self.start_commit();
+        self.wait(|log| log.durable_end_offset() >= end_offset).await
+    }
+
+    async fn wait(&self, is_done: impl Fn(&Self) -> bool) -> Result<(), CommitError> {
+        loop {
+            let changed = self.inner.progress.notified();
+            if is_done(self) {
+                return Ok(());
+            }
+            match &self.inner.state.borrow().health {
+                Health::Good => {}
+                Health::Unavailable(error) => return Err(CommitError::Unavailable(error.clone())),
+                Health::Offline(reason) => return Err(reason.clone().into()),
+            }
+            changed.await;
+        }
+    }
+
+    /// Starts the commit task unless it runs.
+    pub(super) fn start_commit(&self) {
+        let mut state = self.inner.state.borrow_mut();
+        if state.is_committing || matches!(state.health, Health::Offline(_)) {
+            return;
+        }
+        let Some(guard) = self.inner.tasks.enter() else { return };
+        state.is_committing = true;
+        drop(state);
+        let log = self.clone();
+        self.inner.runtime.spawn(async move {
+            let _guard = guard;
+            log.commit_until_idle().await;
+            log.inner.state.borrow_mut().is_committing = false;
+            log.arm_flush_timer();
+        });
+    }
+
+    async fn commit_until_idle(&self) {
+        let mut writer = self.inner.writer.borrow_mut().take().expect("one commit task per log");
+        loop {
+            let parts = self.next_round();
+            if parts.is_empty() && !self.must_sync() {
+                break;
+            }
+            match self.commit(&mut writer, &parts).await {
+                Ok(()) => {
+                    self.set_available();
+                    self.start_seal();
+                }
+                Err(Failure::Refused(error)) => {
+                    self.set_unavailable(error);
+                    self.inner.runtime.sleep(RETRY_WAIT).await;
+                    if self.inner.state.borrow().is_closing {
+                        break;
+                    }
+                }
+                Err(Failure::Lost(error)) => {
+                    self.set_offline(LogOffline::Failed(error));
+                    break;
+                }
+            }
+        }
+        *self.inner.writer.borrow_mut() = Some(writer);
+    }
+
+    /// What has gathered. It stays queued until it is written, so that a full disk loses nothing.
+    fn next_round(&self) -> Vec<Part<D::File>> {
+        let state = self.inner.state.borrow();
+        let mut parts: Vec<Part<D::File>> = Vec::new();
+        let mut round_bytes = 0;
+        for staged in &state.staged {
+            if round_bytes > 0 && round_bytes + staged.bytes.len() > GROUP_BYTES_MAX {
+                break;
+            }
+            round_bytes += staged.bytes.len();
+            if parts.last().is_none_or(|part| !Rc::ptr_eq(&part.segment, &staged.segment)) {
+                let segment = Rc::clone(&staged.segment);
+                parts.push(Part { segment, batches: Vec::new(), bytes: 0, records: 0, end_offset: 0 });
+            }
+            let part = parts.last_mut().expect("just made sure of");
+            part.batches.push(staged.bytes.clone());
+            part.bytes += staged.bytes.len();
+            part.records += staged.records;
+            part.end_offset = staged.end_offset;
+        }
+        parts
+    }
+
+    async fn commit(&self, writer: &mut BlockWriter, parts: &[Part<D::File>]) -> Result<(), Failure> {
+        for part in parts {
+            let file = self.open_for_writing(&part.segment).await?;
+            writer.write(&part.segment, &file, &part.batches).await?;
+            self.finish_written(part);
+            self.reserve_ahead(&part.segment, &file);
+        }
+        if self.must_sync() { self.sync().await } else { Ok(()) }
+    }
+
+    fn finish_written(&self, part: &Part<D::File>) {
+        let mut state = self.inner.state.borrow_mut();
+        state.staged.drain(..part.batches.len());
+        state.staged_bytes -= part.bytes;
+        state.unsynced.records += part.records;
+        state.unsynced.since.get_or_insert(self.inner.runtime.now());
+        if !state.unsynced.segments.iter().any(|known| Rc::ptr_eq(known, &part.segment)) {
+            state.unsynced.segments.push(Rc::clone(&part.segment));
+        }
+        drop(state);
+        assert!(part.end_offset > self.inner.written_end_offset.get(), "writes follow the order of the log");
+        self.inner.written_end_offset.set(part.end_offset);
+        self.inner.tail.unpin(part.end_offset);
+        self.inner.progress.notify_all();
+    }
+
+    fn must_sync(&self) -> bool {
+        let state = self.inner.state.borrow();
+        if state.unsynced.segments.is_empty() {
+            return false;
+        }
+        let age = state.unsynced.since.map_or(Duration::ZERO, |since| self.inner.runtime.now().saturating_since(since));
+        state.config.durability == Durability::Flushed
+            || state.flush_to > self.inner.durable_end_offset.get()
+            || state.unsynced.records >= state.config.flush_messages
+            || flush_interval(state.config.flush_ms).is_some_and(|interval| age >= interval)
+    }
+
+    /// Everything written so far, to stable storage.
+    async fn sync(&self) -> Result<(), Failure> {
+        let segments = self.inner.state.borrow().unsynced.segments.clone();
+        // The commit task is the only writer, so this is still the end when the syncs are done.
+        let end_offset = self.inner.written_end_offset.get();
+        for segment in &segments {
+            let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+            file.sync_data().await.map_err(|e| Failure::Lost(DiskError::new("sync", segment.path(), e)))?;
+        }
+        self.inner.state.borrow_mut().unsynced = Unsynced::default();
+        assert!(end_offset >= self.inner.durable_end_offset.get(), "what is durable stays durable");
+        self.inner.durable_end_offset.set(end_offset);
+        self.inner.progress.notify_all();
+        Ok(())
+    }
+
+    /// The segment's file, made when there is none yet. A new file's name is durable before anything in it is acknowledged.
+    async fn open_for_writing(&self, segment: &Segment<D::File>) -> Result<D::File, Failure> {
+        if segment.has_file() || segment.written_bytes() > 0 {
+            let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+            if segment.first_timestamp().is_none() && segment.written_bytes() > 0 {
+                learn_first_timestamp(segment, &file).await;
+            }
+            return Ok(file);
+        }
+        let file = segment.file(&self.inner.disk, OpenMode::CreateOrOpen).await?;
+        let dir = &self.inner.dir;
+        self.inner.disk.sync_dir(dir).await.map_err(|e| Failure::Lost(DiskError::new("sync directory", dir, e)))?;
+        Ok(file)
+    }
+
+    fn reserve_ahead(&self, segment: &Rc<Segment<D::File>>, file: &D::File) {
+        let segment_bytes = self.inner.state.borrow().config.segment_bytes;
+        if segment.is_sealed() {
+            return;
+        }
+        let Some(target_bytes) = segment.preallocation().plan(segment.written_bytes(), segment_bytes) else { return };
+        let guard = self.inner.tasks.enter();
+        let (segment, file) = (Rc::clone(segment), file.clone());
+        self.inner.runtime.spawn(async move {
+            let _guard = guard;
+            segment.preallocation().run(&file, target_bytes).await;
+        });
+    }
+
+    /// With `flush.ms` what is written is synced in time even when nothing follows it.
+    fn arm_flush_timer(&self) {
+        let state = self.inner.state.borrow();
+        let Some(interval) = flush_interval(state.config.flush_ms) else { return };
+        if state.unsynced.segments.is_empty() {
+            return;
+        }
+        let timer = self.inner.runtime.sleep(interval);
+        let log = Rc::downgrade(&self.inner);
+        self.inner.runtime.spawn(async move {
+            timer.await;
+            if let Some(inner) = log.upgrade() {
+                Self { inner }.start_commit();
+            }
+        });
+    }
+
+    fn set_available(&self) {
+        let mut state = self.inner.state.borrow_mut();
+        if matches!(state.health, Health::Unavailable(_)) {
+            tracing::info!(dir = %self.inner.dir.display(), "the disk takes writes again");
+            state.health = Health::Good;
+        }
+    }
+
+    fn set_unavailable(&self, error: DiskError) {
+        tracing::warn!(%error, "appends are refused until the disk takes writes again");
+        self.inner.state.borrow_mut().health = Health::Unavailable(error);
+        self.inner.progress.notify_all();
+    }
+
+    /// For good: until the next start, which recovers what is really there.
+    pub(super) fn set_offline(&self, reason: LogOffline) {
+        tracing::error!(dir = %self.inner.dir.display(), %reason, "the log takes no more appends");
+        let mut state = self.inner.state.borrow_mut();
+        state.health = Health::Offline(reason);
+        state.staged.clear();
+        state.staged_bytes = 0;
+        drop(state);
+        self.inner.progress.notify_all();
+    }
+}
+
+/// `None` when `flush.ms` never asks for anything.
+fn flush_interval(flush_ms: i64) -> Option<Duration> {
+    const NEVER_MS: u64 = 1000 * 365 * 24 * 3600 * 1000;
+    u64::try_from(flush_ms).ok().filter(|&ms| ms < NEVER_MS).map(Duration::from_millis)
+}
+
+/// Only decides when the segment is rolled, so a failure is left to whoever reads that batch.
+async fn learn_first_timestamp<F: File>(segment: &Segment<F>, file: &F) {
+    let read: io::Result<Bytes> = file.read_at(0, BATCH_HEADER_BYTES).await;
+    if let Some(header) = read.ok().and_then(|bytes| BatchHeader::read(&bytes)) {
+        segment.set_first_timestamp(header.max_timestamp);
+    }
+}

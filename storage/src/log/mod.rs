@@ -1,0 +1,344 @@
+//! One partition replica's log: batches by offset, appended by a leader, read by whoever knows up to where it may.
+//!
+//! A [`Log`] is a cheap handle. [`Log::append_as_leader`] is synchronous: it numbers the batch, updates producers and
+//! epochs, keeps the bytes in the tail and puts them before the commit task. [`Log::durable`] is the other half of the
+//! seam: it resolves when the batch has reached the topic's durability level. The commit task (`commit`) takes
+//! whatever has gathered, writes it, syncs once and wakes all that wait.
+//!
+//! What holds: `log_end_offset >= written_end_offset >= durable_end_offset`, all three only rise while the log is open,
+//! and everything below `durable_end_offset` is there after a crash.
+
+mod append;
+mod commit;
+mod lookup;
+mod read;
+mod recovery;
+mod seal;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::cache::tail::{Tail, TailBudget};
+use crate::checkpoint;
+use crate::disk::{Disk, File};
+use crate::error::{DiskError, LogOffline};
+use crate::leader_epoch::{EpochEndOffset, EpochEntry, LEADER_EPOCH_FILE, LeaderEpochs};
+use crate::producer_state::{ProducerEntry, ProducerStates};
+use crate::runtime::Runtime;
+use crate::runtime::channel::{Gate, Notify};
+use crate::segment::writer::BlockWriter;
+use crate::segment::{RollLimits, Segment};
+
+pub use append::{Append, Appended};
+pub use lookup::FoundTimestamp;
+pub use read::{ReadBatches, ReadRequest};
+pub use recovery::{OpenLog, RecoveryReport};
+pub use seal::Closed;
+
+/// When an append counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// On stable storage: survives a power cut.
+    Flushed,
+    /// Handed to the disk: survives the process.
+    Written,
+    /// In memory: survives nothing.
+    Memory,
+}
+
+/// What a log needs to know of its topic's configuration. May change while the log is open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogConfig {
+    pub segment_bytes: u32,
+    pub segment_ms: i64,
+    pub segment_index_bytes: u32,
+    pub index_interval_bytes: u32,
+    pub durability: Durability,
+    /// Records after which a sync is asked for at [`Durability::Written`] and [`Durability::Memory`].
+    pub flush_messages: i64,
+    /// Milliseconds after which the same is asked for.
+    pub flush_ms: i64,
+    /// LogAppendTime instead of CreateTime.
+    pub is_log_append_time: bool,
+    pub producer_id_expiration_ms: i64,
+    /// Whether batches read from disk are checked before they are delivered.
+    pub verify_crc_on_read: bool,
+}
+
+impl Default for LogConfig {
+    /// Kafka's topic defaults, durable at once.
+    fn default() -> Self {
+        Self {
+            segment_bytes: 1 << 30,
+            segment_ms: 7 * 24 * 3600 * 1000,
+            segment_index_bytes: 10 << 20,
+            index_interval_bytes: 4096,
+            durability: Durability::Flushed,
+            flush_messages: i64::MAX,
+            flush_ms: i64::MAX,
+            is_log_append_time: false,
+            producer_id_expiration_ms: 24 * 3600 * 1000,
+            verify_crc_on_read: true,
+        }
+    }
+}
+
+impl LogConfig {
+    fn roll_limits(&self) -> RollLimits {
+        RollLimits {
+            segment_bytes: self.segment_bytes,
+            segment_ms: self.segment_ms,
+            segment_index_bytes: self.segment_index_bytes,
+        }
+    }
+}
+
+/// One partition replica's log. Clones are handles of the same log.
+pub struct Log<D: Disk, R: Runtime> {
+    inner: Rc<Inner<D, R>>,
+}
+
+impl<D: Disk, R: Runtime> Clone for Log<D, R> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner) }
+    }
+}
+
+struct Inner<D: Disk, R: Runtime> {
+    disk: D,
+    runtime: R,
+    dir: PathBuf,
+    tail: Rc<Tail>,
+    state: RefCell<State<D::File>>,
+    /// Taken by the commit task while it writes.
+    writer: RefCell<Option<BlockWriter>>,
+    written_end_offset: Cell<i64>,
+    durable_end_offset: Cell<i64>,
+    /// Rung when one of the two above moves, and when the log's health changes.
+    progress: Notify,
+    /// Tasks that work on this log's files; closing waits for them.
+    tasks: Gate,
+}
+
+enum Health {
+    Good,
+    /// The disk refused the last write, having no space; it is tried again from time to time.
+    Unavailable(DiskError),
+    Offline(LogOffline),
+}
+
+struct State<F> {
+    config: LogConfig,
+    /// By base offset; never empty. The last one is appended to.
+    segments: BTreeMap<i64, Rc<Segment<F>>>,
+    log_start_offset: i64,
+    log_end_offset: i64,
+    epochs: LeaderEpochs,
+    epochs_changed: u64,
+    producers: ProducerStates,
+    staged: VecDeque<Staged<F>>,
+    staged_bytes: usize,
+    /// What is in the files but not known to be on stable storage.
+    unsynced: commit::Unsynced<F>,
+    /// Up to here a sync is wanted whatever the durability level.
+    flush_to: i64,
+    /// Segments that take no more batches and whose files are not finished.
+    to_seal: VecDeque<seal::ToSeal<F>>,
+    health: Health,
+    is_committing: bool,
+    is_sealing: bool,
+    is_closing: bool,
+    /// Up to here everything is durable with its indexes.
+    recovery_point: i64,
+    /// Offsets that `.snapshot` files exist for.
+    snapshots: BTreeSet<i64>,
+    /// The log end for which all files are as a clean stop leaves them.
+    clean_at: Option<i64>,
+    /// Counts uses of segments, so that the indexes of the least recently used are forgotten first.
+    uses: u64,
+}
+
+/// A batch that waits to be written.
+struct Staged<F> {
+    segment: Rc<Segment<F>>,
+    bytes: Bytes,
+    /// The offset after the batch.
+    end_offset: i64,
+    records: i64,
+}
+
+impl<D: Disk, R: Runtime> Log<D, R> {
+    fn from_parts(disk: D, runtime: R, dir: PathBuf, budget: Rc<TailBudget>, state: State<D::File>) -> Self {
+        let log_end_offset = state.log_end_offset;
+        let inner = Inner {
+            disk,
+            runtime,
+            dir,
+            tail: Tail::new(budget, log_end_offset),
+            state: RefCell::new(state),
+            writer: RefCell::new(Some(BlockWriter::default())),
+            written_end_offset: Cell::new(log_end_offset),
+            durable_end_offset: Cell::new(log_end_offset),
+            progress: Notify::new(),
+            tasks: Gate::new(),
+        };
+        Self { inner: Rc::new(inner) }
+    }
+
+    /// The partition's directory.
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// The first offset that may be read.
+    pub fn log_start_offset(&self) -> i64 {
+        self.inner.state.borrow().log_start_offset
+    }
+
+    /// The offset the next batch gets.
+    pub fn log_end_offset(&self) -> i64 {
+        self.inner.state.borrow().log_end_offset
+    }
+
+    /// Exclusive: what has been handed to the disk.
+    pub fn written_end_offset(&self) -> i64 {
+        self.inner.written_end_offset.get()
+    }
+
+    /// Exclusive: what survives a power cut.
+    pub fn durable_end_offset(&self) -> i64 {
+        self.inner.durable_end_offset.get()
+    }
+
+    /// Exclusive: what has reached the topic's durability level. This is what may count towards the high watermark.
+    pub fn committed_end_offset(&self) -> i64 {
+        let state = self.inner.state.borrow();
+        match state.config.durability {
+            Durability::Flushed => self.inner.durable_end_offset.get(),
+            Durability::Written => self.inner.written_end_offset.get(),
+            Durability::Memory => state.log_end_offset,
+        }
+    }
+
+    /// Up to here everything is durable with its indexes; for `recovery-point-offset-checkpoint`.
+    pub fn recovery_point(&self) -> i64 {
+        self.inner.state.borrow().recovery_point
+    }
+
+    /// Why the log takes no appends for good; `None` when it does, or will again by itself.
+    pub fn offline(&self) -> Option<LogOffline> {
+        match &self.inner.state.borrow().health {
+            Health::Offline(reason) => Some(reason.clone()),
+            Health::Good | Health::Unavailable(_) => None,
+        }
+    }
+
+    /// Bytes of batches in all segments.
+    pub fn size_bytes(&self) -> u64 {
+        self.inner.state.borrow().segments.values().map(|segment| segment.appended_bytes()).sum()
+    }
+
+    pub fn segment_count(&self) -> usize {
+        self.inner.state.borrow().segments.len()
+    }
+
+    pub fn config(&self) -> LogConfig {
+        self.inner.state.borrow().config.clone()
+    }
+
+    /// Takes effect with the next append, read or commit.
+    pub fn set_config(&self, config: LogConfig) {
+        self.inner.state.borrow_mut().config = config;
+        self.inner.progress.notify_all();
+    }
+
+    /// The epoch that wrote last, and where it began.
+    pub fn latest_epoch(&self) -> Option<EpochEntry> {
+        self.inner.state.borrow().epochs.latest()
+    }
+
+    /// Answers OffsetForLeaderEpoch.
+    pub fn end_offset_for_epoch(&self, leader_epoch: i32) -> EpochEndOffset {
+        let state = self.inner.state.borrow();
+        state.epochs.end_offset_for(leader_epoch, state.log_end_offset)
+    }
+
+    /// The epoch that wrote the batch at `offset`.
+    pub fn epoch_at(&self, offset: i64) -> Option<i32> {
+        self.inner.state.borrow().epochs.epoch_at(offset)
+    }
+
+    /// Notes that this replica leads in `leader_epoch` from the log's end on.
+    pub fn begin_epoch(&self, leader_epoch: i32) {
+        let mut state = self.inner.state.borrow_mut();
+        let log_end_offset = state.log_end_offset;
+        if state.epochs.assign(leader_epoch, log_end_offset) {
+            drop(state);
+            self.save_epochs();
+        }
+    }
+
+    /// Looks at the producers, in ascending order of id.
+    pub fn with_producers<T>(&self, look: impl FnOnce(&ProducerStates) -> T) -> T {
+        look(&self.inner.state.borrow().producers)
+    }
+
+    /// What is known of one producer.
+    pub fn producer(&self, producer_id: i64) -> Option<ProducerEntry> {
+        self.inner.state.borrow().producers.producer(producer_id).cloned()
+    }
+
+    /// Forgets producers that have not written for long; the count forgotten.
+    pub fn expire_producers(&self, now_ms: i64) -> usize {
+        let mut state = self.inner.state.borrow_mut();
+        let expiration_ms = state.config.producer_id_expiration_ms;
+        state.producers.expire(now_ms, expiration_ms)
+    }
+
+    /// Where the first transaction begins whose outcome is not settled below `high_watermark`. The last stable offset is
+    /// the smaller of this and the high watermark.
+    pub fn first_unstable_offset(&self, high_watermark: i64) -> Option<i64> {
+        let mut state = self.inner.state.borrow_mut();
+        state.producers.handle_high_watermark(high_watermark);
+        state.producers.first_unstable_offset()
+    }
+
+    /// Writes the leader epochs in a task of their own. They are found again in the batches, so nobody waits for it.
+    fn save_epochs(&self) {
+        let version = {
+            let mut state = self.inner.state.borrow_mut();
+            state.epochs_changed += 1;
+            state.epochs_changed
+        };
+        let Some(guard) = self.inner.tasks.enter() else { return };
+        let log = self.clone();
+        self.inner.runtime.spawn(async move {
+            let _guard = guard;
+            // Of several changes in one turn only the last is written.
+            if log.inner.state.borrow().epochs_changed != version {
+                return;
+            }
+            if let Err(error) = log.write_epochs().await {
+                tracing::warn!(%error, "leader epochs not written");
+            }
+        });
+    }
+
+    async fn write_epochs(&self) -> Result<(), DiskError> {
+        let text = self.inner.state.borrow().epochs.encode();
+        checkpoint::replace_file(&self.inner.disk, &self.inner.dir.join(LEADER_EPOCH_FILE), text.as_bytes()).await
+    }
+}
+
+impl<F: File> State<F> {
+    fn active(&self) -> &Rc<Segment<F>> {
+        let (_, segment) = self.segments.last_key_value().expect("a log has at least one segment");
+        segment
+    }
+}

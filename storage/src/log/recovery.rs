@@ -1,0 +1,579 @@
+//! Opening a log: what a clean stop left is trusted, what a crash left is looked at.
+//!
+//! After a clean stop the log ends at the recovery point and no segment is opened. Otherwise every segment from the
+//! recovery point on is scanned: each batch's CRC, the order of offsets, indexes, epochs and producers built anew. Where
+//! the batches end before the files do, there are two cases. At most [`GROUP_BYTES_MAX`] of batches are in flight at a
+//! time, so bad bytes within that of the end are an append that was never acknowledged: they are cut off, and said so.
+//! Good batches further behind prove that the bad bytes had been acknowledged once: nothing is cut, the log is served up
+//! to there and takes no appends. The same when the bad bytes are below the recovery point.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use walser_protocol::records::batch::{BatchHeader, BatchView};
+
+use crate::cache::tail::TailBudget;
+use crate::checkpoint::{self, TEMPORARY_SUFFIX};
+use crate::disk::{Disk, File, OpenMode};
+use crate::error::{Corruption, DiskError, LogOffline, OpenError, ReadError};
+use crate::leader_epoch::{LEADER_EPOCH_FILE, LeaderEpochs};
+use crate::producer_state::ProducerStates;
+use crate::runtime::Runtime;
+use crate::segment::reader::Scanner;
+use crate::segment::{
+    FoundSegment, INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path, parse_file_name,
+};
+
+use super::commit::{GROUP_BYTES_MAX, Unsynced};
+use super::read::Pace;
+use super::seal::ToSeal;
+use super::{Durability, Health, Log, LogConfig, State};
+
+/// What opening a log needs.
+pub struct OpenLog<D, R> {
+    pub disk: D,
+    pub runtime: R,
+    pub budget: Rc<TailBudget>,
+    /// The partition's directory; it exists.
+    pub dir: PathBuf,
+    pub config: LogConfig,
+    /// The data directory was left by a clean stop.
+    pub is_clean: bool,
+    /// From `recovery-point-offset-checkpoint`; `None` when it does not name this log.
+    pub recovery_point: Option<i64>,
+    /// From `log-start-offset-checkpoint`.
+    pub log_start_offset: Option<i64>,
+    pub now_ms: i64,
+}
+
+/// What opening a log found.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// Bytes of batches that were checked; 0 when everything was trusted.
+    pub scanned_bytes: u64,
+    /// An unacknowledged end that was cut off.
+    pub cut: Option<Cut>,
+    /// Why the log takes no appends.
+    pub corruption: Option<Corruption>,
+}
+
+/// Bytes cut off the end of a log.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// Where they began, and why they were no batches.
+    pub at: Corruption,
+    pub bytes: u64,
+}
+
+/// What lies in a partition's directory.
+#[derive(Default)]
+struct Files {
+    segments: BTreeMap<i64, FoundSegment>,
+    snapshots: BTreeSet<i64>,
+    /// Left over by a crash, or without a segment.
+    useless: Vec<String>,
+}
+
+/// Everything of a log that is found before there is one.
+struct Recovered<F> {
+    segments: BTreeMap<i64, Rc<Segment<F>>>,
+    to_seal: VecDeque<ToSeal<F>>,
+    epochs: LeaderEpochs,
+    producers: ProducerStates,
+    log_end_offset: i64,
+    report: RecoveryReport,
+}
+
+impl<D: Disk, R: Runtime> Log<D, R> {
+    /// Opens what is in the directory; an empty directory is an empty log.
+    pub async fn open(open: OpenLog<D, R>) -> Result<(Self, RecoveryReport), OpenError> {
+        let files = find_files(&open.disk, &open.dir).await?;
+        remove_files(&open.disk, &open.dir, &files.useless).await?;
+        let first_offset = files.segments.keys().next().copied();
+        let log_start_offset = open.log_start_offset.unwrap_or(0).max(first_offset.unwrap_or(0));
+        let found: Vec<FoundSegment> = files.segments.values().copied().collect();
+        let trusted_to = open.trusted_to(&found);
+        let mut recovered = Recovered {
+            segments: BTreeMap::new(),
+            to_seal: VecDeque::new(),
+            epochs: read_epochs(&open.disk, &open.dir).await?,
+            producers: ProducerStates::default(),
+            log_end_offset: first_offset.unwrap_or(log_start_offset),
+            report: RecoveryReport::default(),
+        };
+        let scan_from = recovered.take_trusted(&open, &found, trusted_to);
+        let snapshot_at = recovered.load_producers(&open, &files.snapshots).await?;
+        recovered.scan(&open, &found[scan_from..]).await?;
+        // A snapshot of what was cut off would be believed once the log has grown past it again.
+        for &offset in files.snapshots.range(recovered.log_end_offset.saturating_add(1)..) {
+            remove_if_there(&open.disk, &file_path(&open.dir, offset, SNAPSHOT_SUFFIX)).await?;
+        }
+        recovered.log_end_offset = recovered.log_end_offset.max(log_start_offset);
+        let is_clean =
+            open.is_clean && recovered.report.scanned_bytes == 0 && snapshot_at == Some(recovered.log_end_offset);
+        Ok(open.finish(recovered, log_start_offset, files.snapshots, is_clean))
+    }
+}
+
+impl<D: Disk, R: Runtime> OpenLog<D, R> {
+    /// Exclusive: the batches below need no look.
+    fn trusted_to(&self, found: &[FoundSegment]) -> i64 {
+        let Some(recovery_point) = self.recovery_point else { return 0 };
+        match found.last() {
+            // A clean stop has left the last segment finished, and the log's end in the checkpoint.
+            Some(last) if self.is_clean && recovery_point >= last.base_offset => i64::MAX,
+            _ => recovery_point,
+        }
+    }
+
+    fn finish(
+        self,
+        recovered: Recovered<D::File>,
+        log_start_offset: i64,
+        snapshots: BTreeSet<i64>,
+        is_clean: bool,
+    ) -> (Log<D, R>, RecoveryReport) {
+        let Recovered { mut segments, to_seal, mut epochs, mut producers, log_end_offset, report } = recovered;
+        if segments.is_empty() {
+            let segment = Rc::new(Segment::new(&self.dir, log_end_offset, self.now_ms));
+            segments.insert(log_end_offset, segment);
+        }
+        epochs.truncate_from_end(log_end_offset.saturating_add(1));
+        epochs.truncate_from_start(log_start_offset);
+        producers.expire(self.now_ms, self.config.producer_id_expiration_ms);
+        let health = match &report.corruption {
+            Some(corruption) => Health::Offline(LogOffline::Corrupt(corruption.clone())),
+            None => Health::Good,
+        };
+        let active = segments.last_key_value().map_or(log_end_offset, |(base_offset, _)| *base_offset);
+        let unfinished = to_seal.front().map_or(active, |next| next.segment.base_offset());
+        let state = State {
+            config: self.config,
+            segments,
+            log_start_offset,
+            log_end_offset,
+            epochs,
+            epochs_changed: 0,
+            producers,
+            staged: VecDeque::new(),
+            staged_bytes: 0,
+            unsynced: Unsynced::default(),
+            flush_to: 0,
+            to_seal,
+            health,
+            is_committing: false,
+            is_sealing: false,
+            is_closing: false,
+            recovery_point: if is_clean { log_end_offset } else { unfinished },
+            snapshots: snapshots.into_iter().filter(|&offset| offset <= log_end_offset).collect(),
+            clean_at: is_clean.then_some(log_end_offset),
+            uses: 0,
+        };
+        let log = Log::from_parts(self.disk, self.runtime, self.dir, self.budget, state);
+        log.start_seal();
+        (log, report)
+    }
+}
+
+impl<F: File> Recovered<F> {
+    /// Takes segments that end at or below `trusted_to` as they are; how many those were.
+    fn take_trusted<D: Disk<File = F>, R: Runtime>(
+        &mut self,
+        open: &OpenLog<D, R>,
+        found: &[FoundSegment],
+        trusted_to: i64,
+    ) -> usize {
+        for (at, segment) in found.iter().enumerate() {
+            let end_offset = match found.get(at + 1) {
+                Some(next) => next.base_offset,
+                // Only a clean stop lets the last segment be trusted, and then its end is known.
+                None if trusted_to == i64::MAX => open.recovery_point.unwrap_or(segment.base_offset),
+                None => return at,
+            };
+            if end_offset > trusted_to {
+                return at;
+            }
+            let trusted = Segment::existing(segment, &open.dir, end_offset, open.now_ms);
+            if found.len() > at + 1 {
+                trusted.mark_sealed();
+            }
+            self.segments.insert(segment.base_offset, Rc::new(trusted));
+            self.log_end_offset = self.log_end_offset.max(end_offset);
+        }
+        found.len()
+    }
+
+    /// Producer state at the end of the trusted segments: the latest snapshot that can be read, and what follows it. The
+    /// offset of that snapshot.
+    async fn load_producers<D: Disk<File = F>, R: Runtime>(
+        &mut self,
+        open: &OpenLog<D, R>,
+        snapshots: &BTreeSet<i64>,
+    ) -> Result<Option<i64>, OpenError> {
+        let mut snapshot_at = None;
+        for &offset in snapshots.range(..=self.log_end_offset).rev() {
+            let path = file_path(&open.dir, offset, SNAPSHOT_SUFFIX);
+            let Some(bytes) = checkpoint::read_file(&open.disk, &path).await? else { continue };
+            match ProducerStates::decode_snapshot(&bytes) {
+                Ok(producers) => {
+                    self.producers = producers;
+                    snapshot_at = Some(offset);
+                    break;
+                }
+                Err(error) => tracing::warn!(path = %path.display(), %error, "producer snapshot not used"),
+            }
+        }
+        let replay_from = snapshot_at.unwrap_or(i64::MIN);
+        let segments: Vec<_> = self.segments.values().filter(|s| s.end_offset() > replay_from).cloned().collect();
+        for segment in segments {
+            self.replay_producers(open, &segment, replay_from).await?;
+        }
+        Ok(snapshot_at)
+    }
+
+    async fn replay_producers<D: Disk<File = F>, R: Runtime>(
+        &mut self,
+        open: &OpenLog<D, R>,
+        segment: &Segment<F>,
+        replay_from: i64,
+    ) -> Result<(), OpenError> {
+        if segment.written_bytes() == 0 {
+            return Ok(());
+        }
+        let file = segment.file(&open.disk, OpenMode::ReadWrite).await?;
+        let mut scanner = Scanner::new(segment, &file, 0, usize::MAX);
+        let mut pace = Pace::new(&open.runtime);
+        loop {
+            let (header, total) = match scanner.peek().await {
+                Ok(Some(next)) => next,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(open_error(error)),
+            };
+            if header.base_offset >= replay_from {
+                let bytes = if header.attributes.is_control() {
+                    scanner.bytes(total).await.map_err(open_error)?
+                } else {
+                    bytes::Bytes::new()
+                };
+                note_producer(&mut self.producers, &header, &bytes);
+            }
+            scanner.advance(&header, total);
+            pace.step().await;
+        }
+    }
+
+    /// Checks every batch of the segments that are not trusted.
+    async fn scan<D: Disk<File = F>, R: Runtime>(
+        &mut self,
+        open: &OpenLog<D, R>,
+        found: &[FoundSegment],
+    ) -> Result<(), OpenError> {
+        for (at, segment) in found.iter().enumerate() {
+            let later = &found[at + 1..];
+            let (scanned, file, bad) = self.scan_segment(open, segment).await?;
+            let bad = bad.or_else(|| gap(&scanned, later));
+            if let Some(bad) = bad {
+                let proof = Proof { found: segment, later, bad: &bad };
+                if proof.was_acknowledged(open, &file).await? {
+                    tracing::error!(%bad, "damage in the middle of a log: served up to there, no appends");
+                    self.report.corruption = Some(bad);
+                } else {
+                    self.cut(open, &proof, &scanned, &file).await?;
+                }
+                self.take_scanned(scanned, None);
+                return Ok(());
+            }
+            if later.is_empty() {
+                cut_file(&file, &scanned).await?;
+            } else {
+                file.sync_data().await.map_err(|e| DiskError::new("sync", scanned.path(), e))?;
+            }
+            self.take_scanned(scanned, later.first());
+        }
+        Ok(())
+    }
+
+    fn take_scanned(&mut self, segment: Segment<F>, next: Option<&FoundSegment>) {
+        let segment = Rc::new(segment);
+        self.log_end_offset = self.log_end_offset.max(segment.end_offset());
+        self.segments.insert(segment.base_offset(), Rc::clone(&segment));
+        if let Some(next) = next {
+            segment.seal();
+            let snapshot = self.producers.encode_snapshot();
+            self.to_seal.push_back(ToSeal { segment, end_offset: next.base_offset, snapshot });
+        }
+    }
+
+    /// The segment up to the first bad batch, and what is bad about that one.
+    async fn scan_segment<D: Disk<File = F>, R: Runtime>(
+        &mut self,
+        open: &OpenLog<D, R>,
+        found: &FoundSegment,
+    ) -> Result<(Segment<F>, F, Option<Corruption>), OpenError> {
+        let segment = Segment::new(&open.dir, found.base_offset, open.now_ms);
+        let file = segment.file(&open.disk, OpenMode::ReadWrite).await?;
+        let mut scanner = Scanner::new(&segment, &file, 0, usize::MAX).with_limit(found.log_bytes);
+        let mut pace = Pace::new(&open.runtime);
+        let bad = loop {
+            match next_checked(&mut scanner).await {
+                Ok(Some((header, bytes))) => {
+                    segment.note_batch(&header, bytes.len() as u64, open.config.index_interval_bytes);
+                    self.epochs.assign(header.partition_leader_epoch, header.base_offset);
+                    if header.base_offset >= self.log_end_offset {
+                        note_producer(&mut self.producers, &header, &bytes);
+                    }
+                    scanner.advance(&header, bytes.len());
+                    pace.step().await;
+                }
+                Ok(None) => break None,
+                Err(ReadError::Corrupt(bad)) => break Some(bad),
+                Err(error) => return Err(open_error(error)),
+            }
+        };
+        // Zeros behind the data are where the next batch would go.
+        let rest = scanner.position();
+        let is_zeros =
+            is_zeros(&file, rest, found.log_bytes).await.map_err(|e| DiskError::new("read", segment.path(), e))?;
+        segment.set_written_bytes(segment.appended_bytes());
+        self.report.scanned_bytes += segment.written_bytes();
+        Ok((segment, file, bad.filter(|_| !is_zeros)))
+    }
+
+    /// Cuts an unacknowledged end: later segments first, from the last one, so that a crash in between leaves a log that
+    /// is cut the same way next time.
+    async fn cut<D: Disk<File = F>, R: Runtime>(
+        &mut self,
+        open: &OpenLog<D, R>,
+        proof: &Proof<'_>,
+        scanned: &Segment<F>,
+        file: &F,
+    ) -> Result<(), OpenError> {
+        for segment in proof.later.iter().rev() {
+            for suffix in [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX] {
+                remove_if_there(&open.disk, &file_path(&open.dir, segment.base_offset, suffix)).await?;
+            }
+            sync_dir(&open.disk, &open.dir).await?;
+        }
+        cut_file(file, scanned).await?;
+        let bytes = proof.bytes_behind();
+        tracing::warn!(at = %proof.bad, bytes, "unacknowledged end of a log cut off");
+        self.report.cut = Some(Cut { at: proof.bad.clone(), bytes });
+        Ok(())
+    }
+}
+
+/// Whether bad bytes may have been acknowledged.
+struct Proof<'a> {
+    found: &'a FoundSegment,
+    later: &'a [FoundSegment],
+    bad: &'a Corruption,
+}
+
+impl Proof<'_> {
+    fn bytes_behind(&self) -> u64 {
+        let later: u64 = self.later.iter().map(|segment| segment.log_bytes).sum();
+        self.found.log_bytes.saturating_sub(self.bad.position) + later
+    }
+
+    async fn was_acknowledged<D: Disk, R: Runtime>(
+        &self,
+        open: &OpenLog<D, R>,
+        file: &D::File,
+    ) -> Result<bool, OpenError> {
+        if open.recovery_point.is_some_and(|recovery_point| self.bad.offset < recovery_point) {
+            return Ok(true);
+        }
+        // Without a flush per append any amount may be in flight.
+        if open.config.durability != Durability::Flushed || self.bytes_behind() <= GROUP_BYTES_MAX as u64 {
+            return Ok(false);
+        }
+        let mut distance_bytes = 0;
+        let segment = Segment::<D::File>::new(&open.dir, self.found.base_offset, 0);
+        let good_to =
+            last_good_end(open, &segment, file, self.bad.position + 1, self.found.log_bytes, self.bad).await?;
+        if let Some(end) = good_to {
+            distance_bytes = end - self.bad.position;
+        }
+        let mut before_bytes = self.found.log_bytes - self.bad.position.min(self.found.log_bytes);
+        for later in self.later {
+            if distance_bytes > GROUP_BYTES_MAX as u64 {
+                break;
+            }
+            let segment = Segment::<D::File>::new(&open.dir, later.base_offset, 0);
+            let file = segment.file(&open.disk, OpenMode::ReadWrite).await?;
+            if let Some(end) = last_good_end(open, &segment, &file, 0, later.log_bytes, self.bad).await? {
+                distance_bytes = before_bytes + end;
+            }
+            before_bytes += later.log_bytes;
+        }
+        Ok(distance_bytes > GROUP_BYTES_MAX as u64)
+    }
+}
+
+/// Looks for batches that verify at any byte from `position` on. The end of the last one found; it stops early once that
+/// is further from `bad` than anything in flight.
+async fn last_good_end<D: Disk, R: Runtime>(
+    open: &OpenLog<D, R>,
+    segment: &Segment<D::File>,
+    file: &D::File,
+    mut position: u64,
+    limit: u64,
+    bad: &Corruption,
+) -> Result<Option<u64>, OpenError> {
+    const WINDOW_BYTES: u64 = 1 << 20;
+    const HEADER: usize = walser_protocol::records::batch::BATCH_HEADER_BYTES;
+    let failed = |e| DiskError::new("read", segment.path(), e);
+    let mut found = None;
+    let mut pace = Pace::new(&open.runtime);
+    while position + HEADER as u64 <= limit {
+        let window = file.read_at(position, WINDOW_BYTES.min(limit - position) as usize).await.map_err(failed)?;
+        let mut next = position + (window.len().saturating_sub(HEADER - 1)).max(1) as u64;
+        for (at, bytes) in window.windows(HEADER).enumerate() {
+            let here = position + at as u64;
+            let Some(total) = plausible_batch(bytes, bad.offset).filter(|&total| here + total as u64 <= limit) else {
+                continue;
+            };
+            let batch = file.read_at(here, total).await.map_err(failed)?;
+            if BatchView::parse_exact(&batch).is_ok_and(|batch| batch.verify_crc().is_ok()) {
+                next = here + total as u64;
+                found = Some(next);
+                if next - position.min(bad.position) > 2 * GROUP_BYTES_MAX as u64 {
+                    return Ok(found);
+                }
+                break;
+            }
+            pace.step().await;
+        }
+        position = next;
+        pace.step().await;
+    }
+    Ok(found)
+}
+
+/// The length a header at the start of `bytes` claims, if it could be that of a batch behind `offset`.
+fn plausible_batch(bytes: &[u8], offset: i64) -> Option<usize> {
+    let header = BatchHeader::read(bytes)?;
+    let is_plausible = header.magic == 2
+        && header.base_offset >= offset
+        && header.last_offset_delta >= 0
+        && header.record_count >= 0
+        && header.base_offset - offset <= i64::from(i32::MAX);
+    let total = walser_protocol::records::batch::batch_total_len(bytes).ok()?;
+    is_plausible.then_some(total)
+}
+
+/// A segment must reach to where the next one begins.
+fn gap<F: File>(scanned: &Segment<F>, later: &[FoundSegment]) -> Option<Corruption> {
+    let next = later.first().filter(|next| next.base_offset != scanned.end_offset())?;
+    Some(Corruption {
+        path: scanned.path().to_path_buf(),
+        position: scanned.written_bytes(),
+        offset: scanned.end_offset(),
+        reason: format!("the batches up to offset {} are missing", next.base_offset),
+    })
+}
+
+async fn next_checked<F: File>(scanner: &mut Scanner<'_, F>) -> Result<Option<(BatchHeader, bytes::Bytes)>, ReadError> {
+    let Some((header, total)) = scanner.peek().await? else { return Ok(None) };
+    let bytes = scanner.bytes(total).await?;
+    let verdict = BatchView::parse_exact(&bytes).and_then(|batch| batch.verify_crc());
+    verdict.map_err(|error| scanner.corrupt(error.to_string()))?;
+    Ok(Some((header, bytes)))
+}
+
+async fn is_zeros<F: File>(file: &F, mut position: u64, limit: u64) -> std::io::Result<bool> {
+    const WINDOW_BYTES: u64 = 1 << 20;
+    while position < limit {
+        let bytes = file.read_at(position, WINDOW_BYTES.min(limit - position) as usize).await?;
+        if bytes.is_empty() {
+            break;
+        }
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        position += bytes.len() as u64;
+    }
+    Ok(true)
+}
+
+/// What is behind the data goes, and stays away: otherwise it could look like batches once more are written before it.
+async fn cut_file<F: File>(file: &F, segment: &Segment<F>) -> Result<(), DiskError> {
+    let failed = |operation| move |e| DiskError::new(operation, segment.path(), e);
+    file.truncate(segment.written_bytes()).await.map_err(failed("truncate"))?;
+    file.sync_data().await.map_err(failed("sync"))
+}
+
+fn note_producer(producers: &mut ProducerStates, header: &BatchHeader, bytes: &[u8]) {
+    if header.attributes.is_control() {
+        if let Some(marker) = super::lookup::end_marker(header, bytes) {
+            producers.note_marker(&marker, header.base_offset);
+        }
+    } else {
+        producers.note_batch(header, header.base_offset);
+    }
+}
+
+fn open_error(error: ReadError) -> OpenError {
+    match error {
+        ReadError::Corrupt(corruption) => OpenError::Corrupt(corruption),
+        ReadError::Disk(error) => OpenError::Disk(error),
+        ReadError::OffsetOutOfRange { .. } => unreachable!("a scan asks for no offset"),
+    }
+}
+
+async fn read_epochs<D: Disk>(disk: &D, dir: &Path) -> Result<LeaderEpochs, OpenError> {
+    let path = dir.join(LEADER_EPOCH_FILE);
+    let Some(bytes) = checkpoint::read_file(disk, &path).await? else { return Ok(LeaderEpochs::default()) };
+    Ok(LeaderEpochs::decode(&bytes).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "leader epochs not used");
+        LeaderEpochs::default()
+    }))
+}
+
+async fn find_files<D: Disk>(disk: &D, dir: &Path) -> Result<Files, DiskError> {
+    let entries = disk.list_dir(dir).await.map_err(|e| DiskError::new("list", dir, e))?;
+    let mut files = Files::default();
+    let mut indexes = Vec::new();
+    for entry in entries.iter().filter(|entry| !entry.is_dir) {
+        match parse_file_name(&entry.name) {
+            Some((base_offset, LOG_SUFFIX)) => {
+                let found =
+                    FoundSegment { base_offset, log_bytes: entry.len_bytes, index_bytes: 0, time_index_bytes: 0 };
+                files.segments.insert(base_offset, found);
+            }
+            Some((base_offset, SNAPSHOT_SUFFIX)) => {
+                files.snapshots.insert(base_offset);
+            }
+            Some((base_offset, INDEX_SUFFIX | TIME_INDEX_SUFFIX)) => indexes.push((base_offset, entry)),
+            _ if entry.name.ends_with(TEMPORARY_SUFFIX) => files.useless.push(entry.name.clone()),
+            _ => {}
+        }
+    }
+    for (base_offset, entry) in indexes {
+        match files.segments.get_mut(&base_offset) {
+            Some(segment) if entry.name.ends_with(TIME_INDEX_SUFFIX) => segment.time_index_bytes = entry.len_bytes,
+            Some(segment) => segment.index_bytes = entry.len_bytes,
+            None => files.useless.push(entry.name.clone()),
+        }
+    }
+    Ok(files)
+}
+
+async fn remove_files<D: Disk>(disk: &D, dir: &Path, names: &[String]) -> Result<(), DiskError> {
+    for name in names {
+        remove_if_there(disk, &dir.join(name)).await?;
+    }
+    Ok(())
+}
+
+async fn remove_if_there<D: Disk>(disk: &D, path: &Path) -> Result<(), DiskError> {
+    match disk.remove_file(path).await {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(DiskError::new("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), DiskError> {
+    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
+}

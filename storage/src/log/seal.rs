@@ -1,0 +1,228 @@
+//! Finishing files: of a segment that is full, and of everything when the log is closed. All of it off the ack path.
+//!
+//! A finished segment is cut to its data and has its index files and the producer state at its end beside it; only then
+//! does the recovery point pass it.
+
+use std::rc::Rc;
+
+use crate::checkpoint;
+use crate::disk::{Disk, File, OpenMode};
+use crate::error::{CommitError, DiskError, LogOffline, ReadError};
+use crate::runtime::Runtime;
+use crate::segment::{INDEX_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
+
+use super::commit::RETRY_WAIT;
+use super::{Health, Log};
+
+/// Sealed segments of a log whose indexes stay in memory: a segment of 1 GiB has 5 MiB of them.
+const LOADED_INDEXES_MAX: usize = 4;
+
+/// A segment that takes no more batches.
+pub(super) struct ToSeal<F> {
+    pub segment: Rc<Segment<F>>,
+    /// Where the next segment begins.
+    pub end_offset: i64,
+    /// Producer state at `end_offset`.
+    pub snapshot: Vec<u8>,
+}
+
+/// What a clean stop leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub log_start_offset: i64,
+    /// Also the recovery point now.
+    pub log_end_offset: i64,
+}
+
+/// Why a log's files are not as a clean stop leaves them.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CloseError {
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("a full segment could not be finished")]
+    NotSealed,
+}
+
+impl<D: Disk, R: Runtime> Log<D, R> {
+    /// Starts the task that finishes full segments, unless it runs or there is nothing to finish yet.
+    pub(super) fn start_seal(&self) {
+        let mut state = self.inner.state.borrow_mut();
+        let is_ready = state.to_seal.front().is_some_and(|next| next.end_offset <= self.inner.durable_end_offset.get());
+        if state.is_sealing || !is_ready {
+            return;
+        }
+        let Some(guard) = self.inner.tasks.enter() else { return };
+        state.is_sealing = true;
+        drop(state);
+        let log = self.clone();
+        self.inner.runtime.spawn(async move {
+            let _guard = guard;
+            log.seal_all().await;
+            log.inner.state.borrow_mut().is_sealing = false;
+            log.inner.progress.notify_all();
+        });
+    }
+
+    async fn seal_all(&self) {
+        while let Some(next) = self.next_to_seal() {
+            let outcome = self.seal(&next).await;
+            let mut state = self.inner.state.borrow_mut();
+            match outcome {
+                Ok(()) => {
+                    state.recovery_point = state.recovery_point.max(next.end_offset);
+                    state.snapshots.insert(next.end_offset);
+                    drop(state);
+                    self.forget_old_indexes();
+                }
+                Err(error) => {
+                    // The data is durable: what is missing is rebuilt by a recovery if it comes to that.
+                    tracing::warn!(%error, "a full segment is not finished");
+                    let is_closing = state.is_closing;
+                    state.to_seal.push_front(next);
+                    drop(state);
+                    if is_closing {
+                        return;
+                    }
+                    self.inner.runtime.sleep(RETRY_WAIT).await;
+                }
+            }
+        }
+    }
+
+    fn next_to_seal(&self) -> Option<ToSeal<D::File>> {
+        let mut state = self.inner.state.borrow_mut();
+        let durable_end_offset = self.inner.durable_end_offset.get();
+        let is_ready = state.to_seal.front().is_some_and(|next| next.end_offset <= durable_end_offset);
+        if is_ready { state.to_seal.pop_front() } else { None }
+    }
+
+    async fn seal(&self, next: &ToSeal<D::File>) -> Result<(), CloseError> {
+        self.finish_segment(&next.segment).await?;
+        self.write_snapshot(next.end_offset, &next.snapshot).await
+    }
+
+    /// Cuts the file to its data and writes its indexes.
+    async fn finish_segment(&self, segment: &Segment<D::File>) -> Result<(), CloseError> {
+        while segment.preallocation().is_running() {
+            self.inner.runtime.turn().await;
+        }
+        self.load_indexes(segment).await?;
+        segment.complete_time_index();
+        let failed = |operation| move |e| DiskError::new(operation, segment.path(), e);
+        let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+        file.truncate(segment.written_bytes()).await.map_err(failed("truncate"))?;
+        file.sync_data().await.map_err(failed("sync"))?;
+        let (offset, time) = {
+            let indexes = segment.indexes.borrow();
+            (indexes.offset.encode(), indexes.time.encode())
+        };
+        let path = |suffix| file_path(&self.inner.dir, segment.base_offset(), suffix);
+        checkpoint::write_file(&self.inner.disk, &path(INDEX_SUFFIX), &offset).await?;
+        checkpoint::write_file(&self.inner.disk, &path(TIME_INDEX_SUFFIX), &time).await?;
+        Ok(())
+    }
+
+    async fn write_snapshot(&self, end_offset: i64, content: &[u8]) -> Result<(), CloseError> {
+        let path = file_path(&self.inner.dir, end_offset, SNAPSHOT_SUFFIX);
+        // Replacing syncs the directory, and with it the names of the index files.
+        Ok(checkpoint::replace_file(&self.inner.disk, &path, content).await?)
+    }
+
+    /// Keeps the indexes of the most recently used sealed segments only.
+    pub(super) fn forget_old_indexes(&self) {
+        let state = self.inner.state.borrow();
+        let active = state.active().base_offset();
+        let waiting = |base_offset| state.to_seal.iter().any(|next| next.segment.base_offset() == base_offset);
+        let mut loaded: Vec<&Rc<Segment<D::File>>> = state
+            .segments
+            .values()
+            .filter(|segment| segment.base_offset() != active && segment.indexes.borrow().is_complete())
+            .filter(|segment| segment.base_offset() < state.recovery_point && !waiting(segment.base_offset()))
+            .collect();
+        loaded.sort_by_key(|segment| std::cmp::Reverse(segment.last_used.get()));
+        for segment in loaded.into_iter().skip(LOADED_INDEXES_MAX) {
+            segment.forget_indexes();
+            segment.close_file();
+        }
+    }
+
+    /// Ends the log: nothing is appended any more, everything appended becomes durable, and all files are as Kafka's tools
+    /// expect them. After an error the next start recovers. Reads go on until the last handle is dropped.
+    pub async fn close(&self) -> Result<Closed, CloseError> {
+        self.inner.state.borrow_mut().is_closing = true;
+        let outcome = self.finish_all().await;
+        self.inner.tasks.close_and_wait().await;
+        let mut state = self.inner.state.borrow_mut();
+        if !matches!(state.health, Health::Offline(_)) {
+            state.health = Health::Offline(LogOffline::Closed);
+        }
+        drop(state);
+        self.inner.progress.notify_all();
+        outcome
+    }
+
+    async fn finish_all(&self) -> Result<Closed, CloseError> {
+        self.flush().await?;
+        if let Some(reason) = self.offline() {
+            return Err(CommitError::Offline(reason).into());
+        }
+        self.wait_sealed().await?;
+        let (log_start_offset, log_end_offset, is_clean) = {
+            let state = self.inner.state.borrow();
+            (state.log_start_offset, state.log_end_offset, state.clean_at == Some(state.log_end_offset))
+        };
+        if !is_clean {
+            let (active, snapshot) = {
+                let state = self.inner.state.borrow();
+                (Rc::clone(state.active()), state.producers.encode_snapshot())
+            };
+            if active.written_bytes() > 0 || active.has_file() {
+                self.finish_segment(&active).await?;
+            }
+            self.write_epochs().await?;
+            self.write_snapshot(log_end_offset, &snapshot).await?;
+            let mut state = self.inner.state.borrow_mut();
+            state.snapshots.insert(log_end_offset);
+            state.recovery_point = log_end_offset;
+            state.clean_at = Some(log_end_offset);
+        }
+        self.remove_old_snapshots().await?;
+        Ok(Closed { log_start_offset, log_end_offset })
+    }
+
+    async fn wait_sealed(&self) -> Result<(), CloseError> {
+        self.start_seal();
+        loop {
+            let changed = self.inner.progress.notified();
+            {
+                let state = self.inner.state.borrow();
+                match (state.to_seal.is_empty(), state.is_sealing) {
+                    (true, false) => return Ok(()),
+                    (false, false) => return Err(CloseError::NotSealed),
+                    (_, true) => {}
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Snapshots are kept at the starts of segments, and the latest one.
+    async fn remove_old_snapshots(&self) -> Result<(), CloseError> {
+        let old: Vec<i64> = {
+            let state = self.inner.state.borrow();
+            let latest = state.snapshots.last().copied();
+            let is_old = |offset: &&i64| !state.segments.contains_key(offset) && Some(**offset) != latest;
+            state.snapshots.iter().filter(is_old).copied().collect()
+        };
+        for offset in old {
+            let path = file_path(&self.inner.dir, offset, SNAPSHOT_SUFFIX);
+            self.inner.disk.remove_file(&path).await.map_err(|e| DiskError::new("remove", &path, e))?;
+            self.inner.state.borrow_mut().snapshots.remove(&offset);
+        }
+        Ok(())
+    }
+}

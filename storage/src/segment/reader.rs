@@ -1,0 +1,223 @@
+//! Batches from a segment's file. Everything read is checked before it is believed.
+
+use bytes::Bytes;
+use walser_protocol::records::batch::{BATCH_HEADER_BYTES, BatchHeader, BatchView, batch_total_len};
+
+use crate::disk::File;
+use crate::error::{Corruption, DiskError, ReadError};
+
+use super::Segment;
+
+/// Read at once at most, unless one batch is larger: what a fetch gets from the disk in one go.
+pub const READ_BYTES_MAX: usize = 4 << 20;
+/// Read at once at least: one index interval and the batch behind it.
+const READ_BYTES_MIN: usize = 16 << 10;
+
+/// What of a segment is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadBounds {
+    /// The first batch is the one that holds this offset, or the next one.
+    pub offset: i64,
+    /// Exclusive: batches that reach to it or beyond are not read.
+    pub upper_bound: i64,
+    pub max_bytes: usize,
+    /// The first batch whatever its size.
+    pub min_one_batch: bool,
+    pub verify_crc: bool,
+}
+
+/// Whole batches, one behind the other.
+#[derive(Clone, Debug, Default)]
+pub struct BatchRun {
+    pub bytes: Bytes,
+    /// Base offset of the first batch.
+    pub base_offset: i64,
+    /// The offset after the last batch.
+    pub end_offset: i64,
+}
+
+/// What a scan of a segment found.
+#[derive(Clone, Debug)]
+pub enum Found {
+    Batches(BatchRun),
+    /// There is a next batch, but the bounds forbid it.
+    Bounded,
+    /// No batch at or behind the offset.
+    EndOfSegment,
+}
+
+/// Moves over the batches of a segment, reading ahead.
+pub struct Scanner<'a, F> {
+    segment: &'a Segment<F>,
+    file: &'a F,
+    /// Where the next batch begins.
+    position: u64,
+    /// Exclusive: nothing is read at or behind it.
+    limit: u64,
+    window: Bytes,
+    /// Position of the window's first byte.
+    window_at: u64,
+    read_ahead_bytes: usize,
+    expected_offset: i64,
+}
+
+impl<'a, F: File> Scanner<'a, F> {
+    /// `position` must be the start of a batch.
+    pub fn new(segment: &'a Segment<F>, file: &'a F, position: u64, read_ahead_bytes: usize) -> Self {
+        Self {
+            segment,
+            file,
+            position,
+            limit: segment.written_bytes(),
+            window: Bytes::new(),
+            window_at: position,
+            read_ahead_bytes: read_ahead_bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX),
+            expected_offset: segment.base_offset(),
+        }
+    }
+
+    /// For a file whose end is not known: scans at most `limit` bytes.
+    pub fn with_limit(mut self, limit: u64) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Header and size of the next batch; `None` at the end of the data. Its bytes need not be in memory yet.
+    pub async fn peek(&mut self) -> Result<Option<(BatchHeader, usize)>, ReadError> {
+        if self.position >= self.limit {
+            return Ok(None);
+        }
+        self.fill(BATCH_HEADER_BYTES).await?;
+        let view = &self.window[self.offset_in_window()..];
+        let Some(header) = BatchHeader::read(view) else {
+            return Err(self.corrupt("the file ends inside a batch header").into());
+        };
+        let total = batch_total_len(view).map_err(|error| self.corrupt(error.to_string()))?;
+        self.check(&header, total)?;
+        Ok(Some((header, total)))
+    }
+
+    /// The batch that [`Self::peek`] announced, whole.
+    pub async fn bytes(&mut self, total: usize) -> Result<Bytes, ReadError> {
+        self.fill(total).await?;
+        let from = self.offset_in_window();
+        if self.window.len() - from < total {
+            return Err(self.corrupt("the file ends inside a batch").into());
+        }
+        Ok(self.window.slice(from..from + total))
+    }
+
+    /// Steps over the batch that [`Self::peek`] announced.
+    pub fn advance(&mut self, header: &BatchHeader, total: usize) {
+        self.position += total as u64;
+        self.expected_offset = header.base_offset + i64::from(header.last_offset_delta) + 1;
+    }
+
+    /// How many bytes of what follows are in memory.
+    fn ready_bytes(&self) -> usize {
+        self.window.len() - self.offset_in_window()
+    }
+
+    fn offset_in_window(&self) -> usize {
+        // Never below `window_at`; behind the window's end when batches were stepped over unread.
+        usize::try_from(self.position - self.window_at).map_or(self.window.len(), |at| at.min(self.window.len()))
+    }
+
+    /// Has at least `want_bytes` in memory, or everything up to the limit.
+    async fn fill(&mut self, want_bytes: usize) -> Result<(), ReadError> {
+        let left = usize::try_from(self.limit.saturating_sub(self.position)).unwrap_or(usize::MAX);
+        if self.position - self.window_at <= self.window.len() as u64 && self.ready_bytes() >= want_bytes.min(left) {
+            return Ok(());
+        }
+        let len = want_bytes.max(self.read_ahead_bytes).min(left);
+        let failed = |error| DiskError::new("read", self.segment.path(), error);
+        self.window = self.file.read_at(self.position, len).await.map_err(failed)?;
+        self.window_at = self.position;
+        Ok(())
+    }
+
+    fn check(&self, header: &BatchHeader, total: usize) -> Result<(), Corruption> {
+        if header.last_offset_delta < 0 || header.base_offset < self.expected_offset {
+            return Err(self.corrupt(format!(
+                "batch has offsets {} + {}, expected at least {}",
+                header.base_offset, header.last_offset_delta, self.expected_offset
+            )));
+        }
+        if self.position + total as u64 > self.limit {
+            return Err(self.corrupt(format!("batch of {total} bytes reaches behind the end of the data")));
+        }
+        if header.base_offset.checked_add(i64::from(header.last_offset_delta) + 1).is_none() {
+            return Err(self.corrupt("batch reaches behind the last offset"));
+        }
+        Ok(())
+    }
+
+    pub fn corrupt(&self, reason: impl Into<String>) -> Corruption {
+        Corruption {
+            path: self.segment.path().to_path_buf(),
+            position: self.position,
+            offset: self.expected_offset,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Reads whole batches from the first that reaches to `bounds.offset`; the scan begins at `position`.
+pub async fn read<F: File>(
+    segment: &Segment<F>,
+    file: &F,
+    position: u64,
+    bounds: ReadBounds,
+) -> Result<Found, ReadError> {
+    let mut scanner = Scanner::new(segment, file, position, bounds.max_bytes.saturating_add(READ_BYTES_MIN));
+    let first = loop {
+        let Some((header, total)) = scanner.peek().await? else { return Ok(Found::EndOfSegment) };
+        if last_offset(&header) >= bounds.offset {
+            break (header, total);
+        }
+        scanner.advance(&header, total);
+    };
+    let (header, total) = first;
+    if last_offset(&header) >= bounds.upper_bound || (total > bounds.max_bytes && !bounds.min_one_batch) {
+        return Ok(Found::Bounded);
+    }
+    let first_bytes = scanner.bytes(total).await?;
+    verify(&scanner, &first_bytes, bounds.verify_crc)?;
+    let start = scanner.offset_in_window();
+    let base_offset = header.base_offset;
+    scanner.advance(&header, total);
+    let mut len = total;
+    // What is in memory already is taken along; another read is the next fetch's.
+    while scanner.ready_bytes() >= BATCH_HEADER_BYTES && len < bounds.max_bytes {
+        let Some((header, total)) = scanner.peek().await? else { break };
+        if last_offset(&header) >= bounds.upper_bound || len + total > bounds.max_bytes || scanner.ready_bytes() < total
+        {
+            break;
+        }
+        let bytes = scanner.bytes(total).await?;
+        // A bad batch behind good ones is the next read's error: what is good is delivered.
+        if verify(&scanner, &bytes, bounds.verify_crc).is_err() {
+            break;
+        }
+        scanner.advance(&header, total);
+        len += total;
+    }
+    let bytes = scanner.window.slice(start..start + len);
+    Ok(Found::Batches(BatchRun { bytes, base_offset, end_offset: scanner.expected_offset }))
+}
+
+fn verify<F: File>(scanner: &Scanner<'_, F>, bytes: &Bytes, verify_crc: bool) -> Result<(), Corruption> {
+    let batch = BatchView::parse_exact(bytes).map_err(|error| scanner.corrupt(error.to_string()))?;
+    if verify_crc {
+        batch.verify_crc().map_err(|error| scanner.corrupt(error.to_string()))?;
+    }
+    Ok(())
+}
+
+pub fn last_offset(header: &BatchHeader) -> i64 {
+    header.base_offset.saturating_add(i64::from(header.last_offset_delta))
+}
