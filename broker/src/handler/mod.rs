@@ -152,10 +152,6 @@ impl RequestContext {
 
     /// The answer to a body that cannot be decoded: none, and the end of the connection, as in Kafka.
     pub fn malformed(&self, source: &DecodeError) -> HandlerOutcome {
-        HandlerOutcome::Close(CloseReason::Malformed {
-            api: self.api_key,
-            version: self.version,
-            source: source.clone(),
-        })
+        HandlerOutcome::Close(CloseReason::Malformed { api: self.api_key, version: self.version, source: *source })
     }
 }

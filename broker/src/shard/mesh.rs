@@ -436,3 +436,6 @@ impl<Q: Send + 'static, A: Send + 'static, R: Runtime> Mesh<Q, A, R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,10 +152,8 @@ pub fn spawn(task: impl Future<Output = ()> + 'static) {
 }
 
 /// Waits at least `wait`.
-pub fn sleep(wait: Duration) -> impl Future<Output = ()> + 'static {
-    async move {
-        glommio::timer::sleep(wait).await;
-    }
+pub async fn sleep(wait: Duration) {
+    glommio::timer::sleep(wait).await;
 }
 
 /// Gives way to sockets, disk, timers and every other task. Only a real timer reaches the reactor: a yield does not.
