@@ -1,5 +1,7 @@
 //! Files as the logs see them: aligned, direct, and able to fail in every way a real disk does.
 
+pub mod simulated;
+
 use std::future::Future;
 use std::io;
 use std::ops::DerefMut;
