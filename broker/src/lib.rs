@@ -1,6 +1,5 @@
 //! The broker: network edge, shards, and what runs on them.
 
-pub mod config;
 pub mod driver;
 pub mod handler;
 pub mod net;

@@ -1,0 +1,349 @@
+//! Changing configs of topics, brokers and whatever else has some.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+use super::{ControlError, Controller};
+use crate::ids::BrokerId;
+use crate::metadata::image::MetadataImage;
+use crate::metadata::records::{ConfigResource, MetadataRecord};
+use crate::metadata::topic_name::validate_topic_name;
+
+const MIN_IN_SYNC_REPLICAS: &str = "min.insync.replicas";
+const ELIGIBLE_LEADER_REPLICAS: &str = "eligible.leader.replicas.version";
+
+/// What the controller needs to know of config definitions, which live with the broker's settings.
+pub trait ConfigRules {
+    /// Whether values of this key are comma-separated lists, which APPEND and SUBTRACT work on.
+    fn is_list(&self, resource: &ConfigResource, key: &str) -> bool;
+
+    /// What holds where the resource sets nothing: APPEND and SUBTRACT start from it.
+    fn default_value(&self, resource: &ConfigResource, key: &str) -> Option<String>;
+
+    /// Whether `resource` may have the keys and values of `after`. `before`: what it has now; empty for a topic about to be made.
+    fn validate(
+        &self,
+        resource: &ConfigResource,
+        before: &BTreeMap<String, String>,
+        after: &BTreeMap<String, String>,
+    ) -> Result<(), ConfigRejection>;
+}
+
+/// A key or value that the definitions do not allow.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct ConfigRejection {
+    pub kind: ConfigRejectionKind,
+    /// For the client: key, value and what is allowed.
+    pub message: String,
+}
+
+/// Which of Kafka's two error codes a rejected config gets: it depends on the resource, not on the mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigRejectionKind {
+    InvalidConfig,
+    InvalidRequest,
+}
+
+/// Change some keys of some resources. Each resource succeeds or fails for itself, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncrementalAlterConfigs {
+    pub resources: Vec<IncrementalAlterConfigsResource>,
+    /// Answer as if, change nothing.
+    pub validate_only: bool,
+}
+
+/// One resource as the request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncrementalAlterConfigsResource {
+    pub resource_type: i8,
+    pub resource_name: String,
+    pub operations: Vec<ConfigOperation>,
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigOperation {
+    pub key: String,
+    /// 0 SET, 1 DELETE, 2 APPEND, 3 SUBTRACT.
+    pub operation: i8,
+    pub value: Option<String>,
+}
+
+impl ConfigOperation {
+    pub const SET: i8 = 0;
+    pub const DELETE: i8 = 1;
+    pub const APPEND: i8 = 2;
+    pub const SUBTRACT: i8 = 3;
+}
+
+/// Give resources exactly these keys; all others fall back to their defaults. Each resource succeeds or fails for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlterConfigs {
+    pub resources: Vec<ReplaceConfigsResource>,
+    /// Answer as if, change nothing.
+    pub validate_only: bool,
+}
+
+/// One resource as the request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplaceConfigsResource {
+    pub resource_type: i8,
+    pub resource_name: String,
+    pub configs: Vec<(String, Option<String>)>,
+}
+
+/// The answer for one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlterConfigsResourceResult {
+    pub resource_type: i8,
+    pub resource_name: String,
+    pub result: Result<(), ControlError>,
+}
+
+impl Controller {
+    pub(super) fn incremental_alter_configs(
+        &self,
+        image: &MetadataImage,
+        rules: &dyn ConfigRules,
+        request: IncrementalAlterConfigs,
+    ) -> (Vec<AlterConfigsResourceResult>, Vec<MetadataRecord>) {
+        let names = request.resources.iter().map(|resource| (resource.resource_type, resource.resource_name.as_str()));
+        let duplicates = repeated_resources(names);
+        let mut records = Vec::new();
+        let mut results = Vec::new();
+        for IncrementalAlterConfigsResource { resource_type, resource_name, operations } in request.resources {
+            let result = if duplicates.contains(&(resource_type, resource_name.clone())) {
+                Err(ControlError::DuplicateResource)
+            } else {
+                self.alter_resource(image, rules, resource_type, &resource_name, &operations)
+                    .map(|changed| records.extend(changed))
+            };
+            results.push(AlterConfigsResourceResult { resource_type, resource_name, result });
+        }
+        if request.validate_only {
+            records.clear();
+        }
+        (results, records)
+    }
+
+    fn alter_resource(
+        &self,
+        image: &MetadataImage,
+        rules: &dyn ConfigRules,
+        resource_type: i8,
+        resource_name: &str,
+        operations: &[ConfigOperation],
+    ) -> Result<Vec<MetadataRecord>, ControlError> {
+        verify_distinct_keys(operations.iter().map(|operation| operation.key.as_str()))?;
+        verify_values(operations.iter().filter_map(|change| {
+            (change.operation != ConfigOperation::DELETE && change.value.is_none()).then_some(change.key.as_str())
+        }))?;
+        if resource_type == ConfigResource::TYPE_BROKER_LOGGER {
+            self.broker_by_name(resource_name)?;
+            return verify_loggers(operations.iter().map(|operation| operation.key.as_str()));
+        }
+        let resource = self.resource(image, resource_type, resource_name)?;
+        let before = image.configs(&resource).clone();
+        let mut after = before.as_ref().clone();
+        for change in operations {
+            apply(rules, &resource, &mut after, change)?;
+        }
+        finish_change(image, rules, resource, &before, &after)
+    }
+
+    pub(super) fn alter_configs(
+        &self,
+        image: &MetadataImage,
+        rules: &dyn ConfigRules,
+        request: AlterConfigs,
+    ) -> (Vec<AlterConfigsResourceResult>, Vec<MetadataRecord>) {
+        let names = request.resources.iter().map(|resource| (resource.resource_type, resource.resource_name.as_str()));
+        let duplicates = repeated_resources(names);
+        let mut records = Vec::new();
+        let mut results = Vec::new();
+        for ReplaceConfigsResource { resource_type, resource_name, configs } in request.resources {
+            let result = if duplicates.contains(&(resource_type, resource_name.clone())) {
+                Err(ControlError::DuplicateResource)
+            } else {
+                self.replace_resource(image, rules, resource_type, &resource_name, configs)
+                    .map(|changed| records.extend(changed))
+            };
+            results.push(AlterConfigsResourceResult { resource_type, resource_name, result });
+        }
+        if request.validate_only {
+            records.clear();
+        }
+        (results, records)
+    }
+
+    fn replace_resource(
+        &self,
+        image: &MetadataImage,
+        rules: &dyn ConfigRules,
+        resource_type: i8,
+        resource_name: &str,
+        configs: Vec<(String, Option<String>)>,
+    ) -> Result<Vec<MetadataRecord>, ControlError> {
+        verify_distinct_keys(configs.iter().map(|(key, _)| key.as_str()))?;
+        verify_values(configs.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key.as_str()))?;
+        let resource = self.resource(image, resource_type, resource_name)?;
+        let before = image.configs(&resource).clone();
+        let after: BTreeMap<String, String> =
+            configs.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        finish_change(image, rules, resource, &before, &after)
+    }
+
+    /// A resource that exists and whose configs can be changed.
+    fn resource(
+        &self,
+        image: &MetadataImage,
+        resource_type: i8,
+        resource_name: &str,
+    ) -> Result<ConfigResource, ControlError> {
+        let name = resource_name.to_owned();
+        match resource_type {
+            ConfigResource::TYPE_TOPIC if name.is_empty() => {
+                Err(ControlError::DefaultResourceNotAllowed { what: "topic" })
+            }
+            ConfigResource::TYPE_TOPIC => {
+                validate_topic_name(&name)?;
+                match image.topic(&name) {
+                    Some(_) => Ok(ConfigResource::Topic(name)),
+                    None => Err(ControlError::UnknownTopicOfConfig { name }),
+                }
+            }
+            ConfigResource::TYPE_BROKER if name.is_empty() => Ok(ConfigResource::DefaultBroker),
+            ConfigResource::TYPE_BROKER => self.broker_by_name(&name).map(ConfigResource::Broker),
+            ConfigResource::TYPE_CLIENT_METRICS => Ok(ConfigResource::ClientMetrics(name)),
+            ConfigResource::TYPE_GROUP if name.is_empty() => {
+                Err(ControlError::DefaultResourceNotAllowed { what: "group" })
+            }
+            ConfigResource::TYPE_GROUP => Ok(ConfigResource::Group(name)),
+            _ => Err(ControlError::UnknownResourceType { resource_type }),
+        }
+    }
+
+    /// Clients send changes of a broker's configs to that broker.
+    fn broker_by_name(&self, name: &str) -> Result<BrokerId, ControlError> {
+        let Ok(received) = name.parse::<i32>() else {
+            return Err(ControlError::NodeIdNotANumber { name: name.to_owned() });
+        };
+        let expected = self.settings().node_id;
+        if BrokerId::from_wire(received) != Some(expected) {
+            return Err(ControlError::UnexpectedBrokerId { expected, received });
+        }
+        Ok(expected)
+    }
+}
+
+fn repeated_resources<'a>(names: impl Iterator<Item = (i8, &'a str)>) -> BTreeSet<(i8, String)> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| !seen.insert(*name)).map(|(number, name)| (number, name.to_owned())).collect()
+}
+
+fn verify_distinct_keys<'a>(mut keys: impl Iterator<Item = &'a str>) -> Result<(), ControlError> {
+    let mut seen = BTreeSet::new();
+    if keys.all(|key| seen.insert(key)) { Ok(()) } else { Err(ControlError::DuplicateConfigKeys) }
+}
+
+fn verify_values<'a>(null_keys: impl Iterator<Item = &'a str>) -> Result<(), ControlError> {
+    let keys: Vec<&str> = null_keys.collect();
+    if keys.is_empty() { Ok(()) } else { Err(ControlError::NullConfigValues { keys: keys.join(",") }) }
+}
+
+/// There are no loggers whose level could be changed by name.
+fn verify_loggers<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<Vec<MetadataRecord>, ControlError> {
+    match names.next() {
+        Some(name) => Err(ControlError::UnknownLogger { name: name.to_owned() }),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn apply(
+    rules: &dyn ConfigRules,
+    resource: &ConfigResource,
+    configs: &mut BTreeMap<String, String>,
+    change: &ConfigOperation,
+) -> Result<(), ControlError> {
+    let value = change.value.as_deref().unwrap_or_default();
+    match change.operation {
+        ConfigOperation::SET => drop(configs.insert(change.key.clone(), value.to_owned())),
+        ConfigOperation::DELETE => drop(configs.remove(&change.key)),
+        operation @ (ConfigOperation::APPEND | ConfigOperation::SUBTRACT) => {
+            let appends = operation == ConfigOperation::APPEND;
+            if !rules.is_list(resource, &change.key) {
+                let operation = if appends { "APPEND" } else { "SUBTRACT" };
+                return Err(ControlError::NotAList { operation, key: change.key.clone() });
+            }
+            let known = configs.get(&change.key).cloned();
+            let known = known.or_else(|| rules.default_value(resource, &change.key)).unwrap_or_default();
+            let mut elements: Vec<&str> = list_elements(&known).collect();
+            if appends {
+                for element in list_elements(value) {
+                    if !elements.contains(&element) {
+                        elements.push(element);
+                    }
+                }
+            } else {
+                let removed: Vec<&str> = list_elements(value).collect();
+                elements.retain(|element| !removed.contains(element));
+            }
+            configs.insert(change.key.clone(), elements.join(","));
+        }
+        operation => return Err(ControlError::UnknownConfigOperation { operation }),
+    }
+    Ok(())
+}
+
+fn list_elements(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|element| !element.is_empty())
+}
+
+/// Checks the outcome and says what differs.
+fn finish_change(
+    image: &MetadataImage,
+    rules: &dyn ConfigRules,
+    resource: ConfigResource,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Result<Vec<MetadataRecord>, ControlError> {
+    rules.validate(&resource, before, after)?;
+    verify_min_in_sync_replicas(image, &resource, before, after)?;
+    let removed = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key, None));
+    let set =
+        after.iter().filter(|(key, value)| before.get(*key) != Some(value)).map(|(key, value)| (key, Some(value)));
+    let changed = removed.chain(set);
+    Ok(changed
+        .map(|(key, value)| MetadataRecord::Config {
+            resource: resource.clone(),
+            key: key.clone(),
+            value: value.cloned(),
+        })
+        .collect())
+}
+
+/// With eligible leader replicas (KIP-966) the least size of the in-sync set is one number for the whole cluster.
+fn verify_min_in_sync_replicas(
+    image: &MetadataImage,
+    resource: &ConfigResource,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Result<(), ControlError> {
+    if image.feature_level(ELIGIBLE_LEADER_REPLICAS) == 0 {
+        return Ok(());
+    }
+    let changes = before.get(MIN_IN_SYNC_REPLICAS) != after.get(MIN_IN_SYNC_REPLICAS);
+    match resource {
+        ConfigResource::Broker(_) if changes => Err(ControlError::BrokerMinInSyncReplicas),
+        ConfigResource::DefaultBroker if changes && !after.contains_key(MIN_IN_SYNC_REPLICAS) => {
+            Err(ControlError::ClusterMinInSyncReplicasRemoved)
+        }
+        ConfigResource::Topic(_)
+        | ConfigResource::Broker(_)
+        | ConfigResource::DefaultBroker
+        | ConfigResource::ClientMetrics(_)
+        | ConfigResource::Group(_) => Ok(()),
+    }
+}
