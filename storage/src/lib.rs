@@ -6,6 +6,7 @@ pub mod disk;
 pub mod error;
 pub mod index;
 pub mod leader_epoch;
+pub mod limits;
 pub mod log;
 pub mod producer_state;
 pub mod runtime;

@@ -1,5 +1,6 @@
 //! Files as the logs see them: aligned, direct, and able to fail in every way a real disk does.
 
+pub mod glommio;
 pub mod simulated;
 
 use std::future::Future;

@@ -5,6 +5,7 @@
 //! `Send`, state is `Rc` and `Cell`.
 
 pub mod channel;
+pub mod glommio;
 pub mod prng;
 pub mod simulated;
 

@@ -1,0 +1,346 @@
+//! The [`Disk`] of a shard: io_uring and O_DIRECT through glommio.
+//!
+//! Facts it rests on, each measured or read in the sources of glommio-ng 0.12 and Linux:
+//! * Direct I/O wants aligned memory, positions and lengths; 4096 always suffices. `read_at` of glommio returns garbage
+//!   behind an unaligned end of file, so reads go through `read_at_aligned` and are sliced here.
+//! * glommio queues without bound, so a semaphore stands in front.
+//! * A directory is flushed by a full `fsync`: on ext4 a new name in an old block changes no inode field that
+//!   `fdatasync` waits for.
+//! * On tmpfs glommio opens without O_DIRECT and says nothing. That is fine for tests; nothing there survives anyway.
+//! * The executor may sleep through a completion. Every wait here is guarded by a timer, see [`DISK_GUARD_WAIT`].
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use futures_lite::FutureExt as _;
+use glommio::GlommioError;
+use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
+
+use super::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode, Space};
+use crate::limits::{DISK_GUARD_WAIT, DISK_OPERATIONS_IN_FLIGHT_MAX, DISK_READ_STEP_BYTES};
+use crate::runtime::channel::Semaphore;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const _: () = assert!(DISK_READ_STEP_BYTES.is_multiple_of(BLOCK_BYTES));
+
+struct Shared {
+    in_flight: Semaphore,
+    guard_hits: Cell<u64>,
+}
+
+/// One shard's disk; clones share the bound on operations in flight. It must be used only inside that shard's executor.
+#[derive(Clone)]
+pub struct GlommioDisk {
+    shared: Rc<Shared>,
+}
+
+impl GlommioDisk {
+    pub fn new() -> Self {
+        let in_flight = Semaphore::new(DISK_OPERATIONS_IN_FLIGHT_MAX);
+        Self { shared: Rc::new(Shared { in_flight, guard_hits: Cell::new(0) }) }
+    }
+
+    /// How often a guard timer found a completion. Most came in the same turn as the timer; one that nobody was woken for
+    /// would have been a stall.
+    pub fn guard_hits(&self) -> u64 {
+        self.shared.guard_hits.get()
+    }
+
+    /// Runs a system call that may block on the executor's pool of helper threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let _permit = self.shared.in_flight.acquire(1).await;
+        self.shared.guarded(glommio::executor().spawn_blocking(call)).await
+    }
+}
+
+impl Default for GlommioDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shared {
+    /// Polls `work` again after every [`DISK_GUARD_WAIT`] without a wake-up.
+    async fn guarded<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        let mut timer: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
+        poll_fn(|context| {
+            let timer_fired = timer.as_mut().is_some_and(|timer| timer.poll(context).is_ready());
+            if let Poll::Ready(output) = work.as_mut().poll(context) {
+                if timer_fired {
+                    self.guard_hits.set(self.guard_hits.get() + 1);
+                }
+                return Poll::Ready(output);
+            }
+            if timer.is_none() || timer_fired {
+                let mut next: Pin<Box<dyn Future<Output = ()>>> = Box::pin(glommio::timer::sleep(DISK_GUARD_WAIT));
+                if next.poll(context).is_ready() {
+                    context.waker().wake_by_ref();
+                }
+                timer = Some(next);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// glommio's errors carry the operating system's inside; its number is what callers decide by.
+fn io_error<T>(error: GlommioError<T>) -> io::Error {
+    if let GlommioError::EnhancedIoError { source, .. } = error { source } else { error.into() }
+}
+
+impl Disk for GlommioDisk {
+    type File = GlommioFile;
+
+    async fn open(&self, path: &Path, mode: OpenMode) -> io::Result<GlommioFile> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode != OpenMode::Read);
+        options.create(mode == OpenMode::CreateOrOpen).create_new(mode == OpenMode::CreateNew);
+        options.mode(0o644);
+        let _permit = self.shared.in_flight.acquire(1).await;
+        // Between opening and asking for the file system's type glommio panics if the name has gone meanwhile.
+        let opening = AssertUnwindSafe(options.dma_open(path)).catch_unwind();
+        match self.shared.guarded(opening).await {
+            Ok(Ok(file)) => Ok(GlommioFile { file: Rc::new(file), path: path.to_owned(), shared: self.shared.clone() }),
+            Ok(Err(error)) => Err(explain_open(io_error(error), path)),
+            Err(_panic) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    async fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.blocking(move || blocking::create_dir_all(&path)).await
+    }
+
+    async fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        let path = path.to_owned();
+        self.blocking(move || blocking::list_dir(&path)).await
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.blocking(move || blocking::rename(&from, &to)).await
+    }
+
+    async fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.blocking(move || blocking::remove_file(&path)).await
+    }
+
+    async fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.blocking(move || std::fs::remove_dir(path)).await
+    }
+
+    async fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.blocking(move || blocking::sync_dir(&path)).await
+    }
+
+    async fn space(&self, path: &Path) -> io::Result<Space> {
+        let path = path.to_owned();
+        self.blocking(move || blocking::space(&path)).await
+    }
+}
+
+/// The one start-up failure that the errno alone does not explain.
+fn explain_open(error: io::Error, path: &Path) -> io::Error {
+    if error.raw_os_error() != Some(libc::EINVAL) {
+        return error;
+    }
+    let advice = format!(
+        "the file system of {} refuses direct I/O (O_DIRECT); put the data directory on ext4, XFS or another that has it",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::Unsupported, advice)
+}
+
+#[expect(clippy::disallowed_methods, reason = "runs on helper threads, never on a shard")]
+mod blocking {
+    use std::io;
+    use std::path::Path;
+
+    use super::{DirEntry, Space};
+
+    pub fn create_dir_all(path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    pub fn remove_file(path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    pub fn sync_dir(path: &Path) -> io::Result<()> {
+        std::fs::File::open(path)?.sync_all()
+    }
+
+    pub fn list_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            // Nothing of ours has such a name.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Removed since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let is_dir = metadata.is_dir();
+            entries.push(DirEntry { name, is_dir, len_bytes: if is_dir { 0 } else { metadata.len() } });
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    pub fn space(path: &Path) -> io::Result<Space> {
+        let stat = nix::sys::statvfs::statvfs(path)?;
+        let unit = stat.fragment_size();
+        Ok(Space {
+            total_bytes: stat.blocks().saturating_mul(unit),
+            usable_bytes: stat.blocks_available().saturating_mul(unit),
+        })
+    }
+}
+
+/// An open file; clones share the descriptor.
+#[derive(Clone)]
+pub struct GlommioFile {
+    file: Rc<DmaFile>,
+    path: PathBuf,
+    shared: Rc<Shared>,
+}
+
+/// Memory the kernel can use for direct I/O.
+pub struct GlommioBuffer(DmaBuffer);
+
+impl Deref for GlommioBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl DerefMut for GlommioBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.as_bytes_mut()
+    }
+}
+
+impl GlommioFile {
+    /// At most `len_bytes`; less only where the file ends. Both are multiples of a block.
+    async fn read_aligned(&self, position: u64, len_bytes: usize) -> io::Result<glommio::io::ReadResult> {
+        let _permit = self.shared.in_flight.acquire(1).await;
+        self.shared.guarded(self.file.read_at_aligned(position, len_bytes)).await.map_err(io_error)
+    }
+
+    async fn write_once(&self, buffer: Rc<DmaBuffer>, position: u64) -> io::Result<usize> {
+        let _permit = self.shared.in_flight.acquire(1).await;
+        self.shared.guarded(self.file.write_rc_at(buffer, position)).await.map_err(io_error)
+    }
+}
+
+impl File for GlommioFile {
+    type Buffer = GlommioBuffer;
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    fn allocate(&self, len_bytes: usize) -> GlommioBuffer {
+        GlommioBuffer(self.file.alloc_dma_buffer(len_bytes.next_multiple_of(BLOCK_BYTES).max(BLOCK_BYTES)))
+    }
+
+    async fn read_at(&self, position: u64, len_bytes: usize) -> io::Result<Bytes> {
+        let end = position.saturating_add(len_bytes as u64);
+        let mut bytes = BytesMut::new();
+        let mut at = position;
+        while at < end {
+            let start = at / BLOCK * BLOCK;
+            let head = usize::try_from(at - start).expect("below a block");
+            let wanted = usize::try_from(end - start).unwrap_or(usize::MAX).min(DISK_READ_STEP_BYTES);
+            let step = wanted.next_multiple_of(BLOCK_BYTES);
+            let read = self.read_aligned(start, step).await?;
+            let useful = read.get(head..read.len().min(wanted)).unwrap_or_default();
+            bytes.extend_from_slice(useful);
+            // A read ends inside a block only where the file does; at a block boundary only the next read tells.
+            let ended = useful.is_empty() || (read.len() < step && !read.len().is_multiple_of(BLOCK_BYTES));
+            if ended {
+                break;
+            }
+            at += useful.len() as u64;
+        }
+        Ok(bytes.freeze())
+    }
+
+    async fn write_at(&self, buffer: GlommioBuffer, position: u64) -> io::Result<()> {
+        assert!(position.is_multiple_of(BLOCK), "write at unaligned position {position}");
+        assert!(buffer.len().is_multiple_of(BLOCK_BYTES), "write of unaligned length {}", buffer.len());
+        let buffer = Rc::new(buffer.0);
+        let written = self.write_once(buffer.clone(), position).await?;
+        if written == buffer.len() {
+            return Ok(());
+        }
+        // A short write keeps its reason to itself, mostly a full disk; the rest, written alone, gets to hear it.
+        let whole = written / BLOCK_BYTES * BLOCK_BYTES;
+        let mut rest = self.allocate(buffer.len() - whole);
+        rest.copy_from_slice(&buffer.as_bytes()[whole..]);
+        let rest_len = rest.len();
+        let written = self.write_once(Rc::new(rest.0), position + whole as u64).await?;
+        if written == rest_len { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    async fn sync_data(&self) -> io::Result<()> {
+        let _permit = self.shared.in_flight.acquire(1).await;
+        self.shared.guarded(self.file.fdatasync()).await.map_err(io_error)
+    }
+
+    async fn truncate(&self, len_bytes: u64) -> io::Result<()> {
+        let _permit = self.shared.in_flight.acquire(1).await;
+        self.shared.guarded(self.file.truncate(len_bytes)).await.map_err(io_error)
+    }
+
+    async fn preallocate(&self, len_bytes: u64, keep_len: bool) -> io::Result<()> {
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let reserved = {
+            let _permit = self.shared.in_flight.acquire(1).await;
+            self.shared.guarded(self.file.pre_allocate(len_bytes, keep_len)).await.map_err(io_error)
+        };
+        match reserved {
+            // Some file systems cannot reserve. Then writes allocate as they go, which costs time but nothing else.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                if !keep_len && self.len_bytes().await? < len_bytes {
+                    self.truncate(len_bytes).await?;
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn len_bytes(&self) -> io::Result<u64> {
+        self.shared.guarded(self.file.file_size()).await.map_err(io_error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! Bounds of the storage layer, each with its unit and reason. Settings an operator may change are in the broker's
+//! configuration; what stands here are the constants behind them.
+
+use std::time::Duration;
+
+/// Disk operations one shard has in flight. The ring queues without bound what does not fit, so the bound is ours; a device
+/// is saturated by 8 to 32.
+pub const DISK_OPERATIONS_IN_FLIGHT_MAX: usize = 128;
+
+/// Bytes of one read request. A longer read is made in steps, so that one cold fetch does not take a buffer of its whole
+/// length.
+pub const DISK_READ_STEP_BYTES: usize = 1 << 20;
+
+/// How long a shard waits for a completion before it looks for itself: a wake-up that the executor missed costs this much
+/// and not for ever.
+pub const DISK_GUARD_WAIT: Duration = Duration::from_millis(1);
+
+/// Payload of one record of a write-ahead log. Above a frame of the largest batch the broker accepts; a length beyond it on
+/// disk is garbage.
+pub const WAL_PAYLOAD_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes of one group commit: one buffer and one write. What arrives beyond it goes into the next.
+pub const WAL_COMMIT_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes accepted and not yet written. Beyond it `append` waits in line for room.
+pub const WAL_QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of zeros written at a time when a file is made.
+pub const WAL_ZERO_STEP_BYTES: usize = 256 << 10;
+
+/// Bytes read at a time when a file is replayed.
+pub const WAL_READ_STEP_BYTES: usize = 1 << 20;

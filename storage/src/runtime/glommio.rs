@@ -1,0 +1,109 @@
+//! The [`Runtime`] of a shard: the glommio executor of this thread.
+//!
+//! The executor runs with a preempt timer of an hour (a short one puts it to sleep on runnable tasks), so nothing ever asks a
+//! task to give way. A task that works for longer awaits [`Runtime::turn`]: a timer of one microsecond is the shortest
+//! wait that reaches the reactor, and so sockets, disk and other timers. `yield_now` and a sleep of zero never do.
+
+use std::future::Future;
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::{Instant, Runtime};
+
+/// What is below it does not reach the reactor.
+const TURN: Duration = Duration::from_micros(1);
+/// See the module's comment.
+const PREEMPT_TIMER: Duration = Duration::from_secs(3600);
+/// Measured to be enough for a shard with thousands of connections; more brought nothing.
+const RING_DEPTH: usize = 1024;
+/// Registered buffers; beyond them the heap is used.
+const IO_MEMORY_BYTES: usize = 4 << 20;
+
+/// Handle to the executor that runs on this thread. It must be used only inside one.
+#[derive(Clone, Copy, Debug)]
+pub struct GlommioRuntime {
+    start: std::time::Instant,
+}
+
+impl GlommioRuntime {
+    /// All shards of a process count from the same start, so their instants compare.
+    pub fn new() -> Self {
+        static START: OnceLock<std::time::Instant> = OnceLock::new();
+        Self { start: *START.get_or_init(monotonic_now) }
+    }
+}
+
+impl Default for GlommioRuntime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Runtime for GlommioRuntime {
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        glommio::spawn_local(task).detach();
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_start(monotonic_now().duration_since(self.start))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is where the wall clock enters")]
+    fn wall_clock_ms(&self) -> i64 {
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + 'static {
+        glommio::timer::sleep(wait.max(TURN))
+    }
+
+    fn turn(&self) -> impl Future<Output = ()> + 'static {
+        glommio::timer::sleep(TURN)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is where the monotonic clock enters")]
+fn monotonic_now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// Runs `main` to its end on a new, unpinned executor of this thread: for tools and tests. Shards have their own set-up.
+pub fn block_on<T: 'static>(main: impl Future<Output = T> + 'static) -> io::Result<T> {
+    let executor = glommio::LocalExecutorBuilder::new(glommio::Placement::Unbound)
+        .name("tool")
+        .preempt_timer(PREEMPT_TIMER)
+        .ring_depth(RING_DEPTH)
+        .io_memory(IO_MEMORY_BYTES)
+        .make()
+        .map_err(io::Error::from)?;
+    Ok(executor.run(main))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::channel;
+
+    #[test]
+    fn spawn_sleep_and_turn() {
+        // Rule: a spawned task runs beside its parent, a sleep waits at least its time, and clocks go forward.
+        let elapsed = block_on(async {
+            let runtime = GlommioRuntime::new();
+            let before = runtime.now();
+            let (sender, receiver) = channel::oneshot();
+            runtime.spawn(async move {
+                GlommioRuntime::new().turn().await;
+                sender.send(7).unwrap();
+            });
+            assert_eq!(receiver.await, Ok(7));
+            runtime.sleep(Duration::from_millis(2)).await;
+            runtime.sleep(Duration::ZERO).await;
+            assert!(runtime.wall_clock_ms() > 1_700_000_000_000);
+            runtime.now().saturating_since(before)
+        })
+        .unwrap();
+        assert!(elapsed >= Duration::from_millis(2));
+    }
+}
