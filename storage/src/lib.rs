@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod checkpoint;
+pub mod data_dir;
 pub mod disk;
 pub mod error;
 pub mod index;
