@@ -2,6 +2,8 @@
 
 pub mod driver;
 pub mod handler;
+pub mod http;
+pub mod metrics;
 pub mod net;
 pub mod run;
 pub mod shard;

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use walser_broker::shard::runtime::allowed_cpus;
@@ -31,6 +32,7 @@ fn settings(shards: usize) -> Settings {
         preempt_timer: Duration::from_secs(3600),
         spin_before_park: Duration::ZERO,
         stop_wait: Duration::from_secs(5),
+        metrics: Arc::default(),
     }
 }
 

@@ -291,12 +291,13 @@ impl Connection {
         if !self.info.queue.wait_room().await {
             return Err(ReadEnd::Broken);
         }
+        self.shard.metrics.received_bytes.add(bytes.len() as u64);
         let request = dispatch::parse(&self.shard, &self.info, bytes, units).map_err(ReadEnd::Refused)?;
         self.shard.governor.note_foreground();
         if request.ordering() == Ordering::Barrier && !self.info.queue.wait_answered().await {
             return Err(ReadEnd::Broken);
         }
-        self.shard.counters.requests.set(self.shard.counters.requests.get() + 1);
+        self.shard.metrics.count_request(request.api_key());
         self.shard.pulse.set_doing(Doing::Request(request.api_key().code()));
         let slot = self.info.queue.open_slot();
         match request.ordering() {
@@ -367,6 +368,7 @@ impl Connection {
                 }
                 self.info.last_progress.set(self.shard.runtime.now());
             }
+            self.shard.metrics.sent_bytes.add(batch.len_bytes as u64);
             self.info.queue.batch_sent(batch.len_bytes);
         }
     }
@@ -394,14 +396,14 @@ impl Connection {
     }
 
     fn log_refusal(&self, reason: &CloseReason) {
-        self.shard.counters.refused.set(self.shard.counters.refused.get() + 1);
+        self.shard.metrics.connections_refused.increment();
         if let Some(left_out) = self.shard.refusal_log.admit(self.shard.runtime.now()) {
             tracing::warn!(peer = %self.info.peer, listener = self.info.listener.name, left_out, "connection closed: {reason}");
         }
     }
 
     fn note_panic(&self) {
-        self.shard.counters.panics.set(self.shard.counters.panics.get() + 1);
+        self.shard.metrics.connection_panics.increment();
         tracing::error!(peer = %self.info.peer, "a connection's task panicked: connection closed");
     }
 }

@@ -99,7 +99,7 @@ pub async fn accept(shard: Rc<Shard>, listener: Listener, info: Rc<ListenerInfo>
             Err(error) => {
                 let exhausted = is_exhausted(&error);
                 if exhausted {
-                    shard.counters.accept_pauses.set(shard.counters.accept_pauses.get() + 1);
+                    shard.metrics.accept_pauses.increment();
                 }
                 if let Some(left_out) = shard.accept_log.admit(shard.runtime.now()) {
                     tracing::warn!(listener = info.name, left_out, "accept failed: {error}");
@@ -122,7 +122,7 @@ fn is_exhausted(error: &io::Error) -> bool {
 fn start_connection(shard: &Rc<Shard>, stream: Stream, listener: &Rc<ListenerInfo>) {
     // Dropping the stream closes it.
     let Some(slot) = shard.limits.admit(stream.peer().ip()) else {
-        shard.counters.over_limit.set(shard.counters.over_limit.get() + 1);
+        shard.metrics.connections_over_limit.increment();
         if let Some(left_out) = shard.accept_log.admit(shard.runtime.now()) {
             tracing::warn!(peer = %stream.peer(), left_out, "connection refused: too many connections");
         }
@@ -133,12 +133,14 @@ fn start_connection(shard: &Rc<Shard>, stream: Stream, listener: &Rc<ListenerInf
     if let Err(error) = buffers {
         tracing::debug!(peer = %stream.peer(), "socket buffers not set: {error}");
     }
+    shard.metrics.connections_opened.increment();
     let info = shard.connections.add(stream, Rc::clone(listener), shard.runtime.now());
     let shard = Rc::clone(shard);
     runtime::spawn(async move {
         let id = info.id;
         connection::serve(Rc::clone(&shard), info, guard).await;
         shard.connections.remove(id);
+        shard.metrics.connections_closed.increment();
         drop(slot);
     });
 }

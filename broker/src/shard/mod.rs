@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use walser_storage::runtime::channel::Notify;
 
+use crate::metrics::{Metrics, ShardMetrics};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
@@ -58,6 +59,8 @@ pub struct Settings {
     pub spin_before_park: Duration,
     /// How long a clean stop waits for each of its steps.
     pub stop_wait: Duration,
+    /// Where the shards count.
+    pub metrics: Arc<Metrics>,
 }
 
 /// One entry of `listeners` with its counterpart in `advertised.listeners`.
@@ -78,21 +81,6 @@ pub type Image = Arc<MetadataImage>;
 #[derive(Debug, Default)]
 pub struct MetadataImage;
 
-/// Counts of one shard's network edge.
-#[derive(Default)]
-pub struct EdgeCounters {
-    /// Connections closed for what they sent.
-    pub refused: Cell<u64>,
-    /// Panics that closed a connection.
-    pub panics: Cell<u64>,
-    /// Connections closed at once because of a limit.
-    pub over_limit: Cell<u64>,
-    /// Pauses of accepting because descriptors or kernel memory ran out.
-    pub accept_pauses: Cell<u64>,
-    /// Requests dispatched.
-    pub requests: Cell<u64>,
-}
-
 /// One shard, as everything that runs on it sees it.
 pub struct Shard {
     pub id: ShardId,
@@ -107,7 +95,7 @@ pub struct Shard {
     pub gates: Gates,
     pub governor: Governor<ShardRuntime>,
     pub pulse: Arc<Pulse>,
-    pub counters: EdgeCounters,
+    pub metrics: Arc<ShardMetrics>,
     /// Clients' faults.
     pub refusal_log: RateLimitedLog,
     /// Connections that could not be taken.
@@ -154,6 +142,15 @@ impl Shard {
         while !self.stopping.get() {
             self.stop_began.notified().await;
         }
+    }
+
+    /// Shows what is kept elsewhere to whoever reads the metrics. The watchdog's bell makes every shard come here once a
+    /// second, also when it is idle.
+    fn publish_gauges(&self) {
+        self.metrics.guard_rescues.set(self.mesh.rescues());
+        self.metrics.stalls.set(self.pulse.stalls());
+        self.metrics.frame_memory_used.set(self.admission.used() as u64);
+        self.metrics.frame_memory_waiting.set(self.admission.waiting_count() as u64);
     }
 
     fn begin_stop(&self) {

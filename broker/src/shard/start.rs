@@ -18,7 +18,7 @@ use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
 use super::service::{self, ShardReply, ShardRequest};
 use super::watchdog::{Pulse, Watchdog, Watched};
-use super::{EdgeCounters, Image, MetadataImage, Settings, Shard};
+use super::{Image, MetadataImage, Settings, Shard};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
@@ -227,6 +227,7 @@ async fn run_shard(parts: ShardParts) {
     let runtime = ShardRuntime::new();
     let mesh = Mesh::new(parts.links, runtime.clone());
     let shard_count = usize::from(parts.placement.shard_count());
+    let metrics = parts.settings.metrics.shard(parts.id.index());
     let shard = Rc::new(Shard {
         id: parts.id,
         admission: Admission::new(parts.settings.frame_memory_bytes / shard_count),
@@ -240,7 +241,7 @@ async fn run_shard(parts: ShardParts) {
         governor: Governor::new(runtime.clone()),
         runtime,
         pulse: parts.pulse,
-        counters: EdgeCounters::default(),
+        metrics,
         refusal_log: RateLimitedLog::default(),
         accept_log: RateLimitedLog::default(),
         image: std::cell::RefCell::new(None),
@@ -248,9 +249,14 @@ async fn run_shard(parts: ShardParts) {
         stopping: std::cell::Cell::new(false),
         stop_began: walser_storage::runtime::channel::Notify::new(),
     });
-    let (serving, pulse) = (Rc::clone(&shard), Arc::clone(&shard.pulse));
-    let receiving = Rc::clone(&mesh)
-        .run(move |request, reply_to| service::serve_remote(&serving, request, reply_to), move || pulse.note_turn());
+    let (serving, turning) = (Rc::clone(&shard), Rc::clone(&shard));
+    let receiving = Rc::clone(&mesh).run(
+        move |request, reply_to| service::serve_remote(&serving, request, reply_to),
+        move || {
+            turning.pulse.note_turn();
+            turning.publish_gauges();
+        },
+    );
     runtime::spawn(receiving);
     let reaping = Rc::clone(&shard);
     runtime::spawn(async move { reaping.connections.run_reaper(&reaping.runtime, || reaping.is_stopping()).await });
