@@ -1,5 +1,6 @@
 //! The broker: network edge, shards, and what runs on them.
 
+pub mod config;
 pub mod driver;
 pub mod handler;
 pub mod http;

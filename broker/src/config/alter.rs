@@ -1,0 +1,494 @@
+//! Checks of changes, as AlterConfigs, IncrementalAlterConfigs and CreateTopics make them. Nothing is stored here: the
+//! controller writes what these functions allow.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use super::broker::BrokerConfig;
+use super::key::{ConfigError, ConfigType, Effect, Mode, Value};
+use super::keys::{BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, KeyTable, TOPIC_KEYS, listener_key};
+
+/// What is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    Topic,
+    /// One broker.
+    Broker,
+    /// All brokers, the broker resource with the empty name.
+    Cluster,
+    Group,
+    ClientMetrics,
+}
+
+/// One operation of IncrementalAlterConfigs; the number is the one on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i8)]
+pub enum AlterOp {
+    Set = 0,
+    Delete = 1,
+    Append = 2,
+    Subtract = 3,
+}
+
+impl AlterOp {
+    /// `None` for a number Kafka does not know.
+    pub fn from_wire(raw: i8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Set),
+            1 => Some(Self::Delete),
+            2 => Some(Self::Append),
+            3 => Some(Self::Subtract),
+            _ => None,
+        }
+    }
+}
+
+/// One key of an IncrementalAlterConfigs request.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    pub key: &'a str,
+    pub op: AlterOp,
+    pub value: Option<&'a str>,
+}
+
+/// Why a change is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AlterError {
+    #[error("{0}")]
+    Value(ConfigError),
+    /// The same of a broker's key, for which Kafka answers another code.
+    #[error("{0}")]
+    BrokerValue(ConfigError),
+    #[error("Unknown topic config name: {0}")]
+    UnknownTopicKey(String),
+    #[error("Unknown group config name: {0}")]
+    UnknownGroupKey(String),
+    #[error("Unknown client metrics configuration: {0}")]
+    UnknownClientMetricsKey(String),
+    #[error("Can't {op} to key {key} because its type is not LIST.")]
+    NotAList { op: &'static str, key: String },
+    #[error("Config value {op} is not allowed for config key: {key}")]
+    NotAListOfBroker { op: &'static str, key: String },
+    #[error("Null value not supported for : {0}")]
+    NullValue(String),
+    #[error("Error due to duplicate config keys")]
+    DuplicateKeys,
+    #[error(
+        "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+    )]
+    Tiering,
+    #[error("conflict topic config setting min.compaction.lag.ms ({min}) > max.compaction.lag.ms ({max})")]
+    CompactionLag { min: i64, max: i64 },
+    #[error("Cannot update these configs dynamically: [{0}]")]
+    NotDynamic(String),
+    #[error("These security configs can be dynamically updated only per-listener using the listener prefix: [{0}]")]
+    PerListener(String),
+    #[error("Cannot update these configs at default cluster level, broker id must be specified: [{0}]")]
+    PerBroker(String),
+    #[error("{key} cannot be changed to {value}: {reason}")]
+    NotSupported { key: String, value: String, reason: &'static str },
+}
+
+/// The error code family of an [`AlterError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlterErrorKind {
+    /// INVALID_CONFIG.
+    InvalidConfig,
+    /// INVALID_REQUEST.
+    InvalidRequest,
+}
+
+impl AlterError {
+    /// Which code Kafka answers.
+    pub fn kind(&self) -> AlterErrorKind {
+        match self {
+            Self::Value(_)
+            | Self::UnknownTopicKey(_)
+            | Self::UnknownGroupKey(_)
+            | Self::UnknownClientMetricsKey(_)
+            | Self::NotAList { .. }
+            | Self::NotAListOfBroker { .. }
+            | Self::Tiering
+            | Self::CompactionLag { .. } => AlterErrorKind::InvalidConfig,
+            Self::BrokerValue(_)
+            | Self::NullValue(_)
+            | Self::DuplicateKeys
+            | Self::NotDynamic(_)
+            | Self::PerListener(_)
+            | Self::PerBroker(_)
+            | Self::NotSupported { .. } => AlterErrorKind::InvalidRequest,
+        }
+    }
+}
+
+/// Values to store (`None` removes a key), of those that differ from `current`, for an IncrementalAlterConfigs.
+pub fn plan_incremental(
+    resource: Resource,
+    current: &BTreeMap<String, String>,
+    changes: &[Change<'_>],
+    config: &BrokerConfig,
+) -> Result<BTreeMap<String, Option<String>>, AlterError> {
+    let mut planned: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let nulls: Vec<&str> = changes
+        .iter()
+        .filter(|change| change.op != AlterOp::Delete && change.value.is_none())
+        .map(|change| change.key)
+        .collect();
+    if !nulls.is_empty() {
+        return Err(AlterError::NullValue(nulls.join(",")));
+    }
+    for change in changes {
+        let value = change.value.unwrap_or_default();
+        let next = match change.op {
+            AlterOp::Set => Some(value.to_owned()),
+            AlterOp::Delete => None,
+            AlterOp::Append | AlterOp::Subtract => Some(change_list(resource, current, change.key, change.op, value)?),
+        };
+        if planned.insert(change.key.to_owned(), next).is_some() {
+            return Err(AlterError::DuplicateKeys);
+        }
+    }
+    let mut whole = current.clone();
+    for (key, value) in &planned {
+        match value {
+            Some(value) => whole.insert(key.clone(), value.clone()),
+            None => whole.remove(key),
+        };
+    }
+    validate(resource, &whole, config)?;
+    planned.retain(|key, value| current.get(key) != value.as_ref());
+    Ok(planned)
+}
+
+/// Values to store for an AlterConfigs, which replaces everything that is set.
+pub fn plan_replacement(
+    resource: Resource,
+    current: &BTreeMap<String, String>,
+    replacement: &[(&str, Option<&str>)],
+    config: &BrokerConfig,
+) -> Result<BTreeMap<String, Option<String>>, AlterError> {
+    let nulls: Vec<&str> = replacement.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| *key).collect();
+    if !nulls.is_empty() {
+        return Err(AlterError::NullValue(nulls.join(",")));
+    }
+    let mut whole = BTreeMap::new();
+    for (key, value) in replacement {
+        if whole.insert((*key).to_owned(), value.unwrap_or_default().to_owned()).is_some() {
+            return Err(AlterError::DuplicateKeys);
+        }
+    }
+    validate(resource, &whole, config)?;
+    let gone = current.keys().filter(|key| !whole.contains_key(*key)).map(|key| (key.clone(), None));
+    let mut planned: BTreeMap<String, Option<String>> = gone.collect();
+    planned.extend(whole.into_iter().map(|(key, value)| (key, Some(value))));
+    planned.retain(|key, value| current.get(key) != value.as_ref());
+    Ok(planned)
+}
+
+/// Checks all that would be set after a change; CreateTopics calls it with a new topic's configs.
+pub fn validate(
+    resource: Resource,
+    configs: &BTreeMap<String, String>,
+    config: &BrokerConfig,
+) -> Result<(), AlterError> {
+    match resource {
+        Resource::Topic => validate_topic(configs),
+        Resource::Group => validate_keys(configs, &GROUP_KEYS, AlterError::UnknownGroupKey),
+        Resource::ClientMetrics => validate_keys(configs, &CLIENT_METRICS_KEYS, AlterError::UnknownClientMetricsKey),
+        Resource::Broker | Resource::Cluster => validate_broker(resource, configs, config),
+    }
+}
+
+fn validate_keys(
+    configs: &BTreeMap<String, String>,
+    table: &KeyTable,
+    unknown: fn(String) -> AlterError,
+) -> Result<(), AlterError> {
+    // Kafka names an unknown key before a bad value.
+    if let Some(stranger) = configs.keys().find(|name| table.find(name).is_none()) {
+        return Err(unknown(stranger.clone()));
+    }
+    for (name, raw) in configs {
+        if let Some(key) = table.find(name) {
+            key.parse(raw).map_err(AlterError::Value)?;
+        }
+    }
+    Ok(())
+}
+
+fn validate_topic(configs: &BTreeMap<String, String>) -> Result<(), AlterError> {
+    validate_keys(configs, &TOPIC_KEYS, AlterError::UnknownTopicKey)?;
+    let value = |name: &str| {
+        let key = TOPIC_KEYS.find(name)?;
+        key.parse(configs.get(name).map(String::as_str).or(key.default)?).ok()
+    };
+    if let (Some(Value::Integer(min)), Some(Value::Integer(max))) =
+        (value("min.compaction.lag.ms"), value("max.compaction.lag.ms"))
+        && min > max
+    {
+        return Err(AlterError::CompactionLag { min, max });
+    }
+    if value("remote.storage.enable") == Some(Value::Boolean(true)) {
+        return Err(AlterError::Tiering);
+    }
+    Ok(())
+}
+
+/// Listener keys that may be set for all brokers.
+const CLUSTER_LISTENER_KEYS: [&str; 3] = ["max.connection.creation.rate", "max.connections", "num.network.threads"];
+
+/// Keys whose values belong to one listener: a key or trust store.
+fn is_per_listener(name: &str) -> bool {
+    name.starts_with("ssl.keystore.") || name.starts_with("ssl.truststore.") || name == "ssl.key.password"
+}
+
+fn validate_broker(
+    resource: Resource,
+    configs: &BTreeMap<String, String>,
+    config: &BrokerConfig,
+) -> Result<(), AlterError> {
+    let names_where = |wanted: &dyn Fn(&str) -> bool| {
+        let names: Vec<&str> = configs.keys().map(String::as_str).filter(|name| wanted(name)).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let mode = |name: &str| BROKER_KEYS.find(name).map(|key| key.mode);
+    if let Some(names) = names_where(&|name| mode(name) == Some(Mode::ReadOnly)) {
+        return Err(AlterError::NotDynamic(names));
+    }
+    if let Some(names) = names_where(&is_per_listener) {
+        return Err(AlterError::PerListener(names));
+    }
+    for (name, raw) in configs {
+        check_broker_value(name, raw, config)?;
+    }
+    if resource == Resource::Cluster {
+        let per_broker = |name: &str| match listener_key(name) {
+            Some(base) => !CLUSTER_LISTENER_KEYS.contains(&base),
+            None => mode(name) == Some(Mode::PerBroker),
+        };
+        if let Some(names) = names_where(&per_broker) {
+            return Err(AlterError::PerBroker(names));
+        }
+    }
+    Ok(())
+}
+
+fn check_broker_value(name: &str, raw: &str, config: &BrokerConfig) -> Result<(), AlterError> {
+    let base = listener_key(name).unwrap_or(name);
+    let Some(key) = BROKER_KEYS.find(base) else { return Ok(()) };
+    let value = key.parse(raw).map_err(AlterError::BrokerValue)?;
+    let refuse = |reason| Err(AlterError::NotSupported { key: name.to_owned(), value: raw.to_owned(), reason });
+    let started_with = config.given().get(base).map(String::as_str).or(key.default);
+    let unchanged = started_with.and_then(|raw| key.parse(raw).ok()).as_ref() == Some(&value);
+    if matches!(key.name, "listeners" | "listener.security.protocol.map") && !unchanged {
+        return refuse("listeners are opened at start only");
+    }
+    if key.effect == Effect::Refused && !unchanged && !raw.trim().is_empty() {
+        return refuse("it is not supported");
+    }
+    if key.name == "log.roll.ms" && matches!(value, Value::Integer(ms) if ms < 1) {
+        return refuse("it must be at least 1");
+    }
+    Ok(())
+}
+
+/// The list of `key` with the elements of `value` added or taken away. A key that is not set starts from its default.
+fn change_list(
+    resource: Resource,
+    current: &BTreeMap<String, String>,
+    key: &str,
+    op: AlterOp,
+    value: &str,
+) -> Result<String, AlterError> {
+    let (table, of_broker): (&KeyTable, bool) = match resource {
+        Resource::Topic => (&TOPIC_KEYS, false),
+        Resource::Group => (&GROUP_KEYS, false),
+        Resource::ClientMetrics => (&CLIENT_METRICS_KEYS, false),
+        Resource::Broker | Resource::Cluster => (&BROKER_KEYS, true),
+    };
+    let declared = table.find(key).filter(|declared| declared.kind == ConfigType::List);
+    let Some(declared) = declared else {
+        let key = key.to_owned();
+        let append = op == AlterOp::Append;
+        return Err(if of_broker {
+            AlterError::NotAListOfBroker { op: if append { "append" } else { "subtract" }, key }
+        } else {
+            AlterError::NotAList { op: if append { "APPEND" } else { "SUBTRACT" }, key }
+        });
+    };
+    let split = |list: &str| -> Vec<String> {
+        if list.trim().is_empty() { Vec::new() } else { list.split(',').map(|part| part.trim().to_owned()).collect() }
+    };
+    let mut elements = split(current.get(key).map_or(declared.default.unwrap_or_default(), String::as_str));
+    let named: Vec<String> = value.split(',').map(|part| part.trim().to_owned()).collect();
+    if op == AlterOp::Append {
+        for element in named {
+            if !elements.contains(&element) {
+                elements.push(element);
+            }
+        }
+    } else {
+        elements.retain(|element| !named.contains(element));
+    }
+    Ok(elements.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn plan(resource: Resource, current: &[(&str, &str)], change: (&str, AlterOp, Option<&str>)) -> String {
+        let config = BrokerConfig::from_pairs(&[]).expect("fits");
+        let (key, op, value) = change;
+        match plan_incremental(resource, &map(current), &[Change { key, op, value }], &config) {
+            Ok(planned) => planned
+                .iter()
+                .map(|(key, value)| format!("{key}={}", value.as_deref().unwrap_or("none")))
+                .collect::<Vec<_>>()
+                .join(";"),
+            Err(error) => format!("{:?}: {error}", error.kind()),
+        }
+    }
+
+    #[test]
+    fn topics_are_changed_as_kafka_changes_them() {
+        // Rule: operations, refusals and their texts on topics are Kafka 4.4's, recorded from it.
+        use AlterOp::{Append, Delete, Set, Subtract};
+        for (current, change, want) in [
+            (&[][..], ("retention.ms", Set, Some(" 77 ")), "retention.ms= 77 "),
+            (&[("retention.ms", "5")][..], ("retention.ms", Set, Some("5")), ""),
+            (&[("retention.ms", "5")][..], ("retention.ms", Delete, None), "retention.ms=none"),
+            (&[][..], ("retention.ms", Delete, None), ""),
+            (&[][..], ("no.such", Delete, None), ""),
+            (&[][..], ("no.such", Set, Some("1")), "InvalidConfig: Unknown topic config name: no.such"),
+            (&[][..], ("retention.ms", Set, None), "InvalidRequest: Null value not supported for : retention.ms"),
+            (&[][..], ("cleanup.policy", Append, Some("compact")), "cleanup.policy=delete,compact"),
+            (&[("cleanup.policy", "compact,delete")][..], ("cleanup.policy", Append, Some("delete")), ""),
+            (
+                &[("cleanup.policy", "compact,delete")][..],
+                ("cleanup.policy", Subtract, Some("delete")),
+                "cleanup.policy=compact",
+            ),
+            (&[("cleanup.policy", "compact")][..], ("cleanup.policy", Subtract, Some("compact")), "cleanup.policy="),
+            (
+                &[][..],
+                ("cleanup.policy", Append, Some("foo")),
+                "InvalidConfig: Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
+            ),
+            (
+                &[][..],
+                ("cleanup.policy", Append, Some("")),
+                "InvalidConfig: Configuration 'cleanup.policy' values must not be empty.",
+            ),
+            (
+                &[][..],
+                ("retention.ms", Append, Some("5")),
+                "InvalidConfig: Can't APPEND to key retention.ms because its type is not LIST.",
+            ),
+            (
+                &[("max.compaction.lag.ms", "1")][..],
+                ("min.compaction.lag.ms", Set, Some("10")),
+                "InvalidConfig: conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (1)",
+            ),
+            (
+                &[][..],
+                ("remote.storage.enable", Set, Some("true")),
+                "InvalidConfig: Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.",
+            ),
+            (&[][..], ("remote.storage.enable", Set, Some("false")), "remote.storage.enable=false"),
+            (&[][..], ("local.retention.ms", Set, Some("5")), "local.retention.ms=5"),
+        ] {
+            assert_eq!(plan(Resource::Topic, current, change), want, "{change:?} on {current:?}");
+        }
+    }
+
+    #[test]
+    fn brokers_are_changed_as_kafka_changes_them() {
+        // Rule: what may change while the broker runs, and at which level, is Kafka 4.4's.
+        use AlterOp::{Append, Delete, Set, Subtract};
+        let level = "Cannot update these configs at default cluster level, broker id must be specified";
+        let listener = "These security configs can be dynamically updated only per-listener using the listener prefix";
+        for (resource, change, want) in [
+            (Resource::Broker, ("log.retention.ms", Set, Some("-5")), "log.retention.ms=-5".to_owned()),
+            (
+                Resource::Cluster,
+                ("num.io.threads", Set, Some("0")),
+                "InvalidRequest: Invalid value 0 for configuration num.io.threads: Value must be at least 1".to_owned(),
+            ),
+            (
+                Resource::Broker,
+                ("node.id", Set, Some("5")),
+                "InvalidRequest: Cannot update these configs dynamically: [node.id]".to_owned(),
+            ),
+            (Resource::Broker, ("node.id", Delete, None), String::new()),
+            (Resource::Cluster, ("no.such.config", Set, Some("1")), "no.such.config=1".to_owned()),
+            (
+                Resource::Broker,
+                ("sasl.enabled.mechanisms", Set, Some("PLAIN")),
+                "sasl.enabled.mechanisms=PLAIN".to_owned(),
+            ),
+            (
+                Resource::Cluster,
+                ("sasl.enabled.mechanisms", Set, Some("PLAIN")),
+                format!("InvalidRequest: {level}: [sasl.enabled.mechanisms]"),
+            ),
+            (
+                Resource::Broker,
+                ("ssl.keystore.password", Set, Some("x")),
+                format!("InvalidRequest: {listener}: [ssl.keystore.password]"),
+            ),
+            (
+                Resource::Cluster,
+                ("listener.name.external.foo", Set, Some("5")),
+                format!("InvalidRequest: {level}: [listener.name.external.foo]"),
+            ),
+            (
+                Resource::Cluster,
+                ("listener.name.external.max.connections", Set, Some("5")),
+                "listener.name.external.max.connections=5".to_owned(),
+            ),
+            (
+                Resource::Broker,
+                ("log.retention.ms", Append, Some("5")),
+                "InvalidConfig: Config value append is not allowed for config key: log.retention.ms".to_owned(),
+            ),
+            (Resource::Broker, ("log.cleanup.policy", Subtract, Some("delete")), "log.cleanup.policy=".to_owned()),
+            (
+                Resource::Broker,
+                ("listeners", Set, Some("PLAINTEXT://:1")),
+                "InvalidRequest: listeners cannot be changed to PLAINTEXT://:1: listeners are opened at start only"
+                    .to_owned(),
+            ),
+            (
+                Resource::Broker,
+                ("listeners", Set, Some("PLAINTEXT://127.0.0.1:9092")),
+                "listeners=PLAINTEXT://127.0.0.1:9092".to_owned(),
+            ),
+        ] {
+            assert_eq!(plan(resource, &[], change), want, "{resource:?} {change:?}");
+        }
+    }
+
+    #[test]
+    fn a_replacement_forgets_what_it_does_not_name() {
+        // Rule: AlterConfigs sets exactly what it carries.
+        let config = BrokerConfig::from_pairs(&[]).expect("fits");
+        let current = map(&[("retention.ms", "5"), ("flush.ms", "6")]);
+        let planned = plan_replacement(
+            Resource::Topic,
+            &current,
+            &[("flush.ms", Some("6")), ("preallocate", Some("true"))],
+            &config,
+        );
+        let want = [("preallocate".to_owned(), Some("true".to_owned())), ("retention.ms".to_owned(), None)];
+        assert_eq!(planned, Ok(BTreeMap::from(want)));
+        let twice =
+            plan_replacement(Resource::Topic, &current, &[("flush.ms", Some("6")), ("flush.ms", Some("7"))], &config);
+        assert_eq!(twice, Err(AlterError::DuplicateKeys));
+    }
+}

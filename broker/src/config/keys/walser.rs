@@ -1,0 +1,21 @@
+//! Keys Kafka does not have.
+
+use crate::config::key::Allowed::{Any, Between, CpuList, MemorySize, OneOf, SocketAddress};
+use crate::config::key::keys;
+
+keys! { KEYS:
+    "walser.shards" Int = None, Between(1, 1024), ReadOnly, Acted,
+        "Number of shards; unset, one for each allowed CPU.";
+    "walser.cpus" String = None, CpuList, ReadOnly, Acted,
+        "CPUs the shards are pinned to, as in 0,2-3; unset, those of the affinity mask.";
+    "walser.memory" String = None, MemorySize, ReadOnly, Acted,
+        "Memory for frames, caches and staging of the whole broker, as in 512MB; unset, a share of what the machine or control group has.";
+    "walser.durability" String = Some("flushed"), OneOf(&["flushed", "written", "memory"]), ClusterWide, Acted,
+        "What an acknowledgement means: flushed to stable storage, written to the file, or taken into memory.";
+    "walser.spin.us" Int = Some("0"), Between(0, 1000), ReadOnly, Acted,
+        "Microseconds an idle shard spins before it sleeps; only for cores that serve nothing else.";
+    "walser.http.listener" String = None, SocketAddress, ReadOnly, Acted,
+        "Address of the HTTP server for metrics and health, as host:port; unset, there is none.";
+    "walser.log.level" String = Some("info"), Any, ReadOnly, Acted,
+        "Filter of log lines, as in info or walser_broker=debug,warn; the environment variable RUST_LOG goes before it.";
+}
