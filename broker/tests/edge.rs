@@ -2,38 +2,25 @@
 #![expect(clippy::disallowed_methods, reason = "a client outside of the shards may block and look at the clock")]
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use walser_broker::shard::runtime::allowed_cpus;
+use walser_broker::config::BrokerConfig;
+use walser_broker::shard::ShardSettings;
 use walser_broker::shard::start::{RunningBroker, Stopped};
-use walser_broker::shard::{ListenerSettings, Settings};
 
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
-fn settings(shards: usize) -> Settings {
-    let allowed = allowed_cpus().unwrap();
-    Settings {
-        cpus: allowed.iter().copied().cycle().take(shards).collect(),
-        listeners: vec![ListenerSettings {
-            name: "PLAINTEXT".into(),
-            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            advertised_host: "localhost".into(),
-            advertised_port: None,
-        }],
-        frame_memory_bytes: 64 << 20,
-        request_bytes_max: 1 << 20,
-        idle_max: Duration::from_secs(600),
-        send_buffer_bytes: 0,
-        receive_buffer_bytes: 0,
-        connections_max: 10_000,
-        connections_per_ip_max: 10_000,
-        preempt_timer: Duration::from_secs(3600),
-        spin_before_park: Duration::ZERO,
-        stop_wait: Duration::from_secs(5),
-        metrics: Arc::default(),
-    }
+fn settings(shards: usize) -> ShardSettings {
+    let config =
+        BrokerConfig::from_pairs(&[("listeners", "PLAINTEXT://127.0.0.1:0"), ("socket.request.max.bytes", "1048576")])
+            .unwrap();
+    let mut settings = ShardSettings::new(Arc::new(config)).unwrap();
+    // More shards than cores share them.
+    settings.cpus = settings.cpus.iter().copied().cycle().take(shards).collect();
+    settings.frame_memory_bytes = 64 << 20;
+    settings
 }
 
 struct Client(TcpStream);
@@ -95,7 +82,7 @@ fn error_code(body: &[u8]) -> i16 {
 }
 
 /// Runs `test` against a broker and stops it cleanly.
-fn with_broker(settings: &Settings, test: impl FnOnce(&RunningBroker)) {
+fn with_broker(settings: &ShardSettings, test: impl FnOnce(&RunningBroker)) {
     let broker = RunningBroker::start(settings).unwrap();
     test(&broker);
     assert_eq!(broker.stop(), Stopped::Clean);
@@ -298,7 +285,7 @@ fn a_stop_answers_and_closes() {
     assert_eq!(client.receive().unwrap().0, 1);
     assert_eq!(broker.stop(), Stopped::Clean);
     assert_eq!(client.receive(), None);
-    settings.listeners[0].bind = bound;
+    settings.binds[0] = bound;
     with_broker(&settings, |broker| {
         assert!(RunningBroker::start(&settings).is_err(), "the port is taken");
         let mut client = Client::connect(broker);

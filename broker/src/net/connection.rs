@@ -236,7 +236,7 @@ impl Connection {
     fn frame_bytes(&self, buffer: &[u8]) -> Result<Option<usize>, CloseReason> {
         let Some(prefix) = buffer.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
         let len = i32::from_be_bytes(*prefix);
-        let len_max = self.shard.settings.request_bytes_max;
+        let len_max = self.shard.config().request_bytes_max;
         let frame_bytes = match usize::try_from(len) {
             Ok(len) if len <= len_max => len + PREFIX_BYTES,
             _ => return Err(CloseReason::FrameSize { len: len.into(), len_max }),

@@ -16,11 +16,10 @@ use walser_storage::runtime::channel::{GateGuard, Notify};
 use walser_storage::runtime::{Instant, Runtime};
 
 use super::connection::{self, ConnectionInfo};
+use crate::config::Endpoint;
 use crate::shard::runtime::{self, Listener, Stream};
 use crate::shard::{SLICE, Shard};
 
-/// Connections that wait in the kernel for a shard to accept them.
-const BACKLOG: i32 = 4096;
 /// Pause after the process ran out of descriptors or the kernel out of memory.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Pause after any other failed accept.
@@ -37,8 +36,8 @@ pub struct ListenerInfo {
     pub name: String,
     /// Where it is bound; the port is never 0.
     pub bound: SocketAddr,
-    pub advertised_host: String,
-    pub advertised_port: u16,
+    /// What clients that came through it are told.
+    pub advertised: Endpoint,
 }
 
 /// Binds a socket of one shard without listening yet, so that no client is let in before the shard serves.
@@ -66,12 +65,12 @@ pub fn probe(address: SocketAddr) -> io::Result<()> {
     socket.listen(1)
 }
 
-/// Lets clients in.
+/// Lets clients in; `backlog` is `socket.listen.backlog.size`, which the kernel caps.
 ///
 /// # Errors
 /// What the kernel refused.
-pub fn listen(socket: &socket2::Socket) -> io::Result<()> {
-    socket.listen(BACKLOG)
+pub fn listen(socket: &socket2::Socket, backlog: i32) -> io::Result<()> {
+    socket.listen(backlog)
 }
 
 fn unbound(address: SocketAddr) -> io::Result<socket2::Socket> {
@@ -129,8 +128,9 @@ fn start_connection(shard: &Rc<Shard>, stream: Stream, listener: &Rc<ListenerInf
         return;
     };
     let Some(guard) = shard.gates.connections.enter() else { return };
-    let buffers = stream.set_buffers(shard.settings.send_buffer_bytes, shard.settings.receive_buffer_bytes);
-    if let Err(error) = buffers {
+    let config = shard.config();
+    let buffers = (config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes);
+    if let Err(error) = stream.set_buffers(buffers.0.unwrap_or(0), buffers.1.unwrap_or(0)) {
         tracing::debug!(peer = %stream.peer(), "socket buffers not set: {error}");
     }
     shard.metrics.connections_opened.increment();
@@ -225,8 +225,8 @@ impl Connections {
     }
 
     /// Closes idle connections; sleeps until the next one can be due.
-    pub async fn run_reaper<R: Runtime>(&self, runtime: &R, is_stopping: impl Fn() -> bool) {
-        while !is_stopping() {
+    pub async fn run_reaper<R: Runtime>(&self, runtime: &R) {
+        loop {
             let next = self.due.borrow().peek().map(|Reverse((due, _))| *due);
             let Some(due) = next else {
                 self.added.notified().await;

@@ -14,6 +14,8 @@ pub struct Gates {
     pub connections: Gate,
     /// Drivers: partitions, coordinators, maintenance. They commit and close their logs before they leave.
     pub drivers: Gate,
+    /// Mesh, timer and reaper: they end with the executor.
+    pub internals: Gate,
 }
 
 impl Gates {
@@ -21,6 +23,16 @@ impl Gates {
     pub fn new() -> Self {
         Self::default()
     }
+}
+
+/// Starts a task that `gate` waits for; false when it is closed.
+pub fn spawn_inside<R: Runtime>(runtime: &R, gate: &Gate, task: impl Future<Output = ()> + 'static) -> bool {
+    let Some(guard) = gate.enter() else { return false };
+    runtime.spawn(async move {
+        task.await;
+        drop(guard);
+    });
+    true
 }
 
 /// Waits until `gate` is empty, at most `deadline`; true when it is.

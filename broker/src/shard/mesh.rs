@@ -250,7 +250,7 @@ impl<Q: Send + 'static, A: Send + 'static, R: Runtime> ReplyTo<Q, A, R> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static, R: Runtime> Mesh<Q, A, R> {
-    /// Takes the node's ends over; [`Mesh::run`] has to be started on the same executor.
+    /// Takes the node's ends over; [`Mesh::run`] and [`Mesh::run_guard`] have to be started on the same executor.
     pub fn new(links: MeshLinks<Q, A>, runtime: R) -> Rc<Self> {
         let outbound = links
             .outbound
@@ -325,7 +325,7 @@ impl<Q: Send + 'static, A: Send + 'static, R: Runtime> Mesh<Q, A, R> {
         }
     }
 
-    /// Ends [`Mesh::run`] once everything that came has been taken.
+    /// Ends [`Mesh::run`], once everything that came has been taken, and [`Mesh::run_guard`].
     pub fn close(&self) {
         self.closed.set(true);
         self.guard_wanted.notify_one();
@@ -335,8 +335,6 @@ impl<Q: Send + 'static, A: Send + 'static, R: Runtime> Mesh<Q, A, R> {
     /// Drains the node's lanes until [`Mesh::close`]. Requests are given to `handle`, which must not block: it starts what
     /// takes longer and answers later. `note_turn` is called whenever the receiver has looked.
     pub async fn run(self: Rc<Self>, mut handle: impl FnMut(Q, ReplyTo<Q, A, R>), note_turn: impl Fn()) {
-        let guard = Rc::clone(&self);
-        self.runtime.spawn(async move { guard.run_guard().await });
         let own = Arc::clone(&self.doorbells[self.own.index()]);
         let mut visit_began = self.runtime.now();
         loop {
@@ -412,7 +410,8 @@ impl<Q: Send + 'static, A: Send + 'static, R: Runtime> Mesh<Q, A, R> {
         }
     }
 
-    async fn run_guard(&self) {
+    /// Keeps watch over what was sent and not taken, until [`Mesh::close`].
+    pub async fn run_guard(self: Rc<Self>) {
         while !self.closed.get() {
             if !self.guard_armed.get() {
                 self.guard_wanted.notified().await;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use walser_storage::runtime::channel::Notify;
 
+use crate::config::BrokerConfig;
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
@@ -33,45 +34,30 @@ use watchdog::Pulse;
 /// The longest a task works before it gives way to the reactor.
 pub const SLICE: Duration = Duration::from_micros(100);
 
-/// What the shards take from the configuration.
+/// What the shards take from the configuration, resolved against this machine.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ShardSettings {
+    pub config: Arc<BrokerConfig>,
     /// The core of each shard.
     pub cpus: Vec<usize>,
-    pub listeners: Vec<ListenerSettings>,
+    /// Where each of the configuration's listeners is bound, in its order; port 0 takes a free one, the same for every shard.
+    pub binds: Vec<SocketAddr>,
+    /// What listeners on every interface advertise.
+    pub local_host: String,
     /// Memory for frames and replies of all shards together.
     pub frame_memory_bytes: usize,
-    /// `socket.request.max.bytes`.
-    pub request_bytes_max: usize,
-    /// `connections.max.idle.ms`; zero keeps them.
-    pub idle_max: Duration,
-    /// `socket.send.buffer.bytes`; 0 leaves the kernel's choice.
-    pub send_buffer_bytes: usize,
-    /// `socket.receive.buffer.bytes`; 0 leaves the kernel's choice.
-    pub receive_buffer_bytes: usize,
     /// `max.connections` of the process.
     pub connections_max: usize,
     /// `max.connections.per.ip`.
     pub connections_per_ip_max: usize,
+    /// Zero keeps idle connections.
+    pub idle_max: Duration,
     /// An hour; see [`runtime`].
     pub preempt_timer: Duration,
-    /// `walser.spin.us`.
-    pub spin_before_park: Duration,
     /// How long a clean stop waits for each of its steps.
     pub stop_wait: Duration,
     /// Where the shards count.
     pub metrics: Arc<Metrics>,
-}
-
-/// One entry of `listeners` with its counterpart in `advertised.listeners`.
-#[derive(Clone, Debug)]
-pub struct ListenerSettings {
-    pub name: String,
-    /// Port 0 takes a free one, the same for every shard.
-    pub bind: SocketAddr,
-    pub advertised_host: String,
-    /// `None` advertises the bound port.
-    pub advertised_port: Option<u16>,
 }
 
 /// The metadata as of one offset of the metadata log; shared by all shards, never changed.
@@ -84,7 +70,7 @@ pub struct MetadataImage;
 /// One shard, as everything that runs on it sees it.
 pub struct Shard {
     pub id: ShardId,
-    pub settings: Settings,
+    pub settings: ShardSettings,
     pub placement: Placement,
     pub runtime: ShardRuntime,
     pub mesh: Rc<ShardMesh>,
@@ -107,6 +93,11 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// What the broker was started with.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.settings.config
+    }
+
     /// The newest image this shard has made itself match.
     ///
     /// # Panics

@@ -11,14 +11,15 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::control::{self, Control};
-use super::gate::{Gates, wait_empty_until};
+use super::gate::{Gates, spawn_inside, wait_empty_until};
 use super::governor::Governor;
 use super::mesh::{Mesh, MeshLinks, links};
 use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
 use super::service::{self, ShardReply, ShardRequest};
 use super::watchdog::{Pulse, Watchdog, Watched};
-use super::{Image, MetadataImage, Settings, Shard};
+use super::{Image, MetadataImage, Shard, ShardSettings};
+use crate::config::Endpoint;
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
@@ -76,7 +77,7 @@ pub enum Stopped {
 
 struct ShardParts {
     id: ShardId,
-    settings: Settings,
+    settings: ShardSettings,
     placement: Placement,
     links: MeshLinks<ShardRequest, ShardReply>,
     limits: Arc<ConnectionLimits>,
@@ -100,7 +101,7 @@ impl RunningBroker {
     ///
     /// # Errors
     /// What was missing; nothing is left behind but executors that end by themselves.
-    pub fn start(settings: &Settings) -> Result<Self, StartError> {
+    pub fn start(settings: &ShardSettings) -> Result<Self, StartError> {
         let shard_count = u16::try_from(settings.cpus.len()).expect("the configuration bounds the shards");
         let (mut sockets, listeners) = bind_all(settings)?;
         let mut links = links(shard_count + 1);
@@ -141,7 +142,7 @@ impl RunningBroker {
         let control = NodeHandle { thread, steps, done: done_receiver };
         let watchdog = Watchdog::start(watched).map_err(StartError::Thread)?;
         for listening in all_ready.iter().take(usize::from(shard_count)) {
-            listening.map_err(|source| StartError::Bind { address: settings.listeners[0].bind, source })?;
+            listening.map_err(|source| StartError::Bind { address: settings.binds[0], source })?;
         }
         Ok(Self { shards, control, watchdog, listeners })
     }
@@ -177,7 +178,7 @@ impl RunningBroker {
 }
 
 fn start_executor<M, F>(
-    settings: &Settings,
+    settings: &ShardSettings,
     name: String,
     cpu: Option<usize>,
     main: M,
@@ -190,7 +191,7 @@ where
         name: name.clone(),
         cpu,
         preempt_timer: settings.preempt_timer,
-        spin_before_park: settings.spin_before_park,
+        spin_before_park: settings.config.spin,
     };
     ExecutorThread::start(executor, main).map_err(|source| StartError::Executor { name, source })
 }
@@ -198,29 +199,42 @@ where
 type ShardSockets = Vec<(socket2::Socket, ListenerInfo)>;
 
 /// One socket per listener and shard, all on the same port; none listens yet.
-fn bind_all(settings: &Settings) -> Result<(Vec<ShardSockets>, Vec<ListenerInfo>), StartError> {
+fn bind_all(settings: &ShardSettings) -> Result<(Vec<ShardSockets>, Vec<ListenerInfo>), StartError> {
+    let mut by_listener = Vec::new();
+    let mut bound = Vec::new();
+    for (endpoint, bind) in settings.config.listeners.iter().zip(&settings.binds) {
+        let (sockets, address) =
+            bind_listener(*bind, settings.cpus.len()).map_err(|source| StartError::Bind { address: *bind, source })?;
+        bound.push((Endpoint { port: address.port(), ..endpoint.clone() }, address));
+        by_listener.push(sockets);
+    }
+    let endpoints: Vec<Endpoint> = bound.iter().map(|(endpoint, _)| endpoint.clone()).collect();
+    let advertised = settings.config.advertise(&endpoints, &settings.local_host);
+    let listeners: Vec<ListenerInfo> = advertised
+        .into_iter()
+        .zip(bound)
+        .map(|(advertised, (endpoint, bound))| ListenerInfo { name: endpoint.listener, bound, advertised })
+        .collect();
     let mut by_shard: Vec<ShardSockets> = settings.cpus.iter().map(|_| Vec::new()).collect();
-    let mut listeners = Vec::new();
-    for listener in &settings.listeners {
-        let mut address = listener.bind;
-        let refused = |source| StartError::Bind { address: listener.bind, source };
-        listener::probe(address).map_err(refused)?;
-        let mut info = None;
-        for sockets in &mut by_shard {
-            let socket = listener::bind(address).map_err(refused)?;
-            let bound = socket.local_addr().map_err(refused)?.as_socket().expect("bound to an IP address");
-            address = bound;
-            let known = info.get_or_insert_with(|| ListenerInfo {
-                name: listener.name.clone(),
-                bound,
-                advertised_host: listener.advertised_host.clone(),
-                advertised_port: listener.advertised_port.unwrap_or(bound.port()),
-            });
-            sockets.push((socket, known.clone()));
+    for (sockets, info) in by_listener.into_iter().zip(&listeners) {
+        for (shard, socket) in by_shard.iter_mut().zip(sockets) {
+            shard.push((socket, info.clone()));
         }
-        listeners.extend(info);
     }
     Ok((by_shard, listeners))
+}
+
+/// The sockets of one listener, one for each shard, and the address they share.
+fn bind_listener(mut address: SocketAddr, shard_count: usize) -> io::Result<(Vec<socket2::Socket>, SocketAddr)> {
+    listener::probe(address)?;
+    let mut sockets = Vec::with_capacity(shard_count);
+    for _ in 0..shard_count {
+        let socket = listener::bind(address)?;
+        // The first one may have been given a free port.
+        address = socket.local_addr()?.as_socket().expect("bound to an IP address");
+        sockets.push(socket);
+    }
+    Ok((sockets, address))
 }
 
 async fn run_shard(parts: ShardParts) {
@@ -257,9 +271,13 @@ async fn run_shard(parts: ShardParts) {
             turning.publish_gauges();
         },
     );
-    runtime::spawn(receiving);
+    spawn_inside(&shard.runtime, &shard.gates.internals, receiving);
+    spawn_inside(&shard.runtime, &shard.gates.internals, Rc::clone(&mesh).run_guard());
     let reaping = Rc::clone(&shard);
-    runtime::spawn(async move { reaping.connections.run_reaper(&reaping.runtime, || reaping.is_stopping()).await });
+    let reaper = async move {
+        futures_lite::future::or(reaping.connections.run_reaper(&reaping.runtime), reaping.stopping()).await;
+    };
+    spawn_inside(&shard.runtime, &shard.gates.internals, reaper);
     shard.wait_image().await;
     let stops = match listen_all(&shard, parts.sockets) {
         Ok(stops) => stops,
@@ -282,12 +300,13 @@ async fn run_shard(parts: ShardParts) {
         parts.done.send(step).ok();
     }
     mesh.close();
+    wait_empty_until(&shard.runtime, &shard.gates.internals, CUT_WAIT).await;
 }
 
 fn listen_all(shard: &Rc<Shard>, sockets: ShardSockets) -> io::Result<Vec<ListenerStop>> {
     let mut stops = Vec::new();
     for ((socket, _), info) in sockets.into_iter().zip(&shard.listeners) {
-        listener::listen(&socket)?;
+        listener::listen(&socket, shard.config().socket_backlog)?;
         stops.push(ListenerStop::of(&socket));
         let listener = Listener::adopt(socket)?;
         let guard = shard.gates.listeners.enter().expect("just made");
@@ -326,7 +345,8 @@ async fn run_control(parts: ControlParts) {
     let (serving, pulse) = (Rc::clone(&control), Arc::clone(&control.pulse));
     let receiving = Rc::clone(&mesh)
         .run(move |request, reply_to| control::serve(&serving, request, reply_to), move || pulse.note_turn());
-    runtime::spawn(receiving);
+    spawn_inside(&control.runtime, &control.gates.internals, receiving);
+    spawn_inside(&control.runtime, &control.gates.internals, Rc::clone(&mesh).run_guard());
     let first = Image::new(MetadataImage);
     if control.publish(&first).await.is_err() {
         tracing::error!("a shard ended before it had the first image");
@@ -340,4 +360,5 @@ async fn run_control(parts: ControlParts) {
         parts.done.send(step).ok();
     }
     mesh.close();
+    wait_empty_until(&control.runtime, &control.gates.internals, CUT_WAIT).await;
 }

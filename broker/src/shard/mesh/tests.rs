@@ -16,6 +16,7 @@ fn nodes(runtime: &SimulatedRuntime, count: u16) -> Vec<Rc<TestMesh>> {
             let receiving =
                 Rc::clone(&mesh).run(|request, reply_to: ReplyTo<_, _, _>| reply_to.send(request * 2), || ());
             runtime.spawn(receiving);
+            runtime.spawn(Rc::clone(&mesh).run_guard());
             mesh
         })
         .collect()
@@ -106,6 +107,8 @@ fn nothing_ticks_when_everything_is_taken() {
     let park = Rc::clone(&parked);
     runtime.spawn(Rc::clone(&owner).run(move |_, reply_to| park.borrow_mut().push(reply_to), || ()));
     runtime.spawn(Rc::clone(&asker).run(|_, _| (), || ()));
+    runtime.spawn(Rc::clone(&owner).run_guard());
+    runtime.spawn(Rc::clone(&asker).run_guard());
     let reply = runtime.block_on(asker.request(owner.own(), 1));
     runtime.run_until_idle().unwrap();
     let idle_since = runtime.now();

@@ -1,0 +1,148 @@
+//! Minutes-long runs: no shard sleeps on work, no start or stop leaks or dies. `tests/run --long` runs them.
+//!
+//! A stall is the time a small request took beyond 20 ms, after what the scheduler took away from the shard and from the
+//! client is taken off (`/proc/<pid>/task/<tid>/schedstat`). Beside the shard a thread burns the same core.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a client outside of the shards may block, look at the clock and read /proc"
+)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use walser_broker::config::BrokerConfig;
+use walser_broker::shard::ShardSettings;
+use walser_broker::shard::start::{RunningBroker, Stopped};
+
+const STALL: Duration = Duration::from_millis(20);
+
+fn settings(shards: usize, preempt_timer: Duration) -> ShardSettings {
+    let config =
+        BrokerConfig::from_pairs(&[("listeners", "PLAINTEXT://127.0.0.1:0"), ("socket.request.max.bytes", "1048576")])
+            .unwrap();
+    let mut settings = ShardSettings::new(Arc::new(config)).unwrap();
+    // More shards than cores share them.
+    settings.cpus = settings.cpus.iter().copied().cycle().take(shards).collect();
+    settings.frame_memory_bytes = 64 << 20;
+    settings.preempt_timer = preempt_timer;
+    settings
+}
+
+/// How long each run lasts: `WALSER_STALL_SECONDS`, or five minutes.
+fn run_time() -> Duration {
+    let seconds = std::env::var("WALSER_STALL_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(300))
+}
+
+/// Time the scheduler kept a runnable thread waiting.
+fn run_delay(task: &str) -> Duration {
+    let schedstat = fs::read_to_string(format!("/proc/self/task/{task}/schedstat")).unwrap();
+    Duration::from_nanos(schedstat.split_whitespace().nth(1).unwrap().parse().unwrap())
+}
+
+/// Thread ids of the shards.
+fn shard_tasks() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().file_name().into_string().unwrap());
+    tasks
+        .filter(|task| {
+            fs::read_to_string(format!("/proc/self/task/{task}/comm")).is_ok_and(|name| name.starts_with("shard-"))
+        })
+        .collect()
+}
+
+fn pin_to(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &set).unwrap();
+}
+
+/// Sends small requests one by one beside a hog on `cpu`; the longest stall.
+fn longest_stall(address: SocketAddr, cpu: usize, run_time: Duration) -> Duration {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_to(cpu);
+            while !done.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let client = scope.spawn(|| {
+            let own = nix::unistd::gettid().to_string();
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let shards = shard_tasks();
+            let request = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
+            let delays = || shards.iter().map(|task| run_delay(task)).sum::<Duration>() + run_delay(&own);
+            let began = Instant::now();
+            let mut longest = Duration::ZERO;
+            while began.elapsed() < run_time {
+                let delayed_before = delays();
+                let asked = Instant::now();
+                stream.write_all(&request).unwrap();
+                let mut prefix = [0; 4];
+                stream.read_exact(&mut prefix).expect("an answer within ten seconds");
+                let mut body = vec![0; usize::try_from(i32::from_be_bytes(prefix)).unwrap()];
+                stream.read_exact(&mut body).unwrap();
+                let took = asked.elapsed();
+                if took > STALL {
+                    longest = longest.max(took.saturating_sub(delays() - delayed_before));
+                }
+            }
+            longest
+        });
+        let longest = client.join();
+        done.store(true, Ordering::Relaxed);
+        longest.unwrap()
+    })
+}
+
+#[test]
+#[ignore = "five minutes; run by tests/run --long"]
+fn no_shard_sleeps_on_work() {
+    // Rule: with the preemption timer at an hour no request stalls above 20 ms.
+    let settings = settings(1, Duration::from_secs(3600));
+    let broker = RunningBroker::start(&settings).unwrap();
+    let longest = longest_stall(broker.listeners()[0].bound, settings.cpus[0], run_time());
+    assert_eq!(broker.stop(), Stopped::Clean);
+    assert!(longest <= STALL, "a request stalled {longest:?}");
+}
+
+#[test]
+#[ignore = "five minutes; run by tests/run --long"]
+fn a_short_preemption_timer_stalls() {
+    // Rule: the test above can fail: with 500 us it does.
+    let settings = settings(1, Duration::from_micros(500));
+    let broker = RunningBroker::start(&settings).unwrap();
+    let longest = longest_stall(broker.listeners()[0].bound, settings.cpus[0], run_time());
+    broker.stop();
+    assert!(longest > STALL, "the longest stall was {longest:?}: this test would not see one");
+}
+
+fn count_entries(folder: &str) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+#[ignore = "a minute; run by tests/run --long"]
+fn a_thousand_starts_and_stops() {
+    // Rule: no start or stop dies, and none leaves a descriptor or a thread behind.
+    let settings = settings(2, Duration::from_secs(3600));
+    let mut open = None;
+    for round in 0..1000 {
+        let broker = RunningBroker::start(&settings).unwrap();
+        assert_eq!(broker.stop(), Stopped::Clean, "round {round}");
+        if round == 10 {
+            open = Some((count_entries("/proc/self/fd"), count_entries("/proc/self/task")));
+        }
+    }
+    let (descriptors, threads) = open.unwrap();
+    assert!(count_entries("/proc/self/fd") <= descriptors + 4, "descriptors leak");
+    assert!(count_entries("/proc/self/task") <= threads + 4, "threads leak");
+}
