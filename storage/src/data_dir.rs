@@ -130,6 +130,11 @@ impl<D: Disk> DataDir<D> {
         Ok(Self { disk, path })
     }
 
+    /// One that is there already.
+    pub fn at(disk: D, path: impl Into<PathBuf>) -> Self {
+        Self { disk, path: path.into() }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -72,6 +72,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         segment.note_batch(&header, bytes.len() as u64, index_interval_bytes);
         state.producers.note_batch(&header, header.base_offset);
         let is_new_epoch = state.epochs.assign(leader_epoch, header.base_offset);
+        let is_committed = state.config.durability == super::Durability::Memory;
         state.log_end_offset = appended.end_offset();
         state.staged_bytes += bytes.len();
         let records = i64::from(header.last_offset_delta) + 1;
@@ -83,6 +84,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             self.save_epochs();
         }
         self.start_commit();
+        if is_committed {
+            self.inner.ring();
+        }
         Ok(appended)
     }
 

@@ -190,7 +190,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         assert!(part.end_offset > self.inner.written_end_offset.get(), "writes follow the order of the log");
         self.inner.written_end_offset.set(part.end_offset);
         self.inner.tail.unpin(part.end_offset);
-        self.inner.progress.notify_all();
+        self.inner.ring();
     }
 
     fn must_sync(&self) -> bool {
@@ -217,7 +217,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.inner.state.borrow_mut().unsynced = Unsynced::default();
         assert!(end_offset >= self.inner.durable_end_offset.get(), "what is durable stays durable");
         self.inner.durable_end_offset.set(end_offset);
-        self.inner.progress.notify_all();
+        self.inner.ring();
         Ok(())
     }
 
@@ -278,7 +278,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     fn set_unavailable(&self, error: DiskError) {
         tracing::warn!(%error, "appends are refused until the disk takes writes again");
         self.inner.state.borrow_mut().health = Health::Unavailable(error);
-        self.inner.progress.notify_all();
+        self.inner.ring();
     }
 
     /// For good: until the next start, which recovers what is really there.
@@ -289,7 +289,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         state.staged.clear();
         state.staged_bytes = 0;
         drop(state);
-        self.inner.progress.notify_all();
+        self.inner.ring();
     }
 }
 

@@ -122,6 +122,8 @@ struct Inner<D: Disk, R: Runtime> {
     durable_end_offset: Cell<i64>,
     /// Rung when one of the two above moves, and when the log's health changes.
     progress: Notify,
+    /// Called then, too.
+    listener: RefCell<Option<Rc<dyn Fn()>>>,
     /// Tasks that work on this log's files; closing waits for them.
     tasks: Gate,
 }
@@ -186,9 +188,16 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             written_end_offset: Cell::new(log_end_offset),
             durable_end_offset: Cell::new(log_end_offset),
             progress: Notify::new(),
+            listener: RefCell::new(None),
             tasks: Gate::new(),
         };
         Self { inner: Rc::new(inner) }
+    }
+
+    /// Has `listener` called whenever [`Self::committed_end_offset`] may have moved, or the log's health has changed. It must
+    /// not call back into the log; there is one.
+    pub fn set_listener(&self, listener: Rc<dyn Fn()>) {
+        *self.inner.listener.borrow_mut() = Some(listener);
     }
 
     /// The partition's directory.
@@ -255,7 +264,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// Takes effect with the next append, read or commit.
     pub fn set_config(&self, config: LogConfig) {
         self.inner.state.borrow_mut().config = config;
-        self.inner.progress.notify_all();
+        self.inner.ring();
     }
 
     /// The epoch that wrote last, and where it began.
@@ -333,6 +342,16 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     async fn write_epochs(&self) -> Result<(), DiskError> {
         let text = self.inner.state.borrow().epochs.encode();
         checkpoint::replace_file(&self.inner.disk, &self.inner.dir.join(LEADER_EPOCH_FILE), text.as_bytes()).await
+    }
+}
+
+impl<D: Disk, R: Runtime> Inner<D, R> {
+    fn ring(&self) {
+        self.progress.notify_all();
+        let listener = self.listener.borrow().clone();
+        if let Some(listener) = listener {
+            listener();
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let _guard = guard;
             log.seal_all().await;
             log.inner.state.borrow_mut().is_sealing = false;
-            log.inner.progress.notify_all();
+            log.inner.ring();
         });
     }
 
@@ -161,7 +161,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             state.health = Health::Offline(LogOffline::Closed);
         }
         drop(state);
-        self.inner.progress.notify_all();
+        self.inner.ring();
         outcome
     }
 
