@@ -325,7 +325,8 @@ mod tests {
         let array: Read = |reader| reader.array(false, 4, "f", |reader| reader.i32("e")).map(drop);
         let end = DecodeError::UnexpectedEnd { field: "f" };
         let null = DecodeError::UnexpectedNull { field: "f" };
-        let cases: [(&str, Read, &[u8], Result<(), DecodeError>); 9] = [
+        type Case = (&'static str, Read, &'static [u8], Result<(), DecodeError>);
+        let cases: [Case; 9] = [
             ("string", string, &[0, 1, b'x'], Ok(())),
             ("short string", string, &[0, 2, b'x'], Err(end)),
             ("null string", string, &[255, 255], Err(null)),

@@ -137,8 +137,14 @@ impl Writer {
         match value {
             Some(value) => self.string(flexible, field, value),
             None if !nullable => Err(EncodeError::UnexpectedNull { field }),
-            None if flexible => Ok(self.uvarint(0)),
-            None => Ok(self.i16(-1)),
+            None => {
+                if flexible {
+                    self.uvarint(0);
+                } else {
+                    self.i16(-1);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -246,18 +252,21 @@ impl Writer {
     }
 
     fn compact_len(&mut self, field: &'static str, len: usize) -> Result<(), EncodeError> {
-        match i32::try_from(len) {
-            Ok(len) => Ok(self.uvarint(len.unsigned_abs() + 1)),
-            Err(_) => Err(EncodeError::TooLong { field, len }),
-        }
+        let short = i32::try_from(len).map_err(|_| EncodeError::TooLong { field, len })?;
+        self.uvarint(short.unsigned_abs() + 1);
+        Ok(())
     }
 
     fn long_null(&mut self, flexible: bool, nullable: bool, field: &'static str) -> Result<(), EncodeError> {
-        match (nullable, flexible) {
-            (false, _) => Err(EncodeError::UnexpectedNull { field }),
-            (true, true) => Ok(self.uvarint(0)),
-            (true, false) => Ok(self.i32(-1)),
+        if !nullable {
+            return Err(EncodeError::UnexpectedNull { field });
         }
+        if flexible {
+            self.uvarint(0);
+        } else {
+            self.i32(-1);
+        }
+        Ok(())
     }
 }
 

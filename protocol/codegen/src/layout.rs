@@ -33,9 +33,8 @@ pub(crate) fn value_len_min(message: &Message, ty: &Type, version: i16) -> usize
         Type::Int32 | Type::Uint32 => 4,
         Type::Int64 | Type::Float64 => 8,
         Type::Uuid => 16,
-        Type::String if flexible => 1,
+        Type::String | Type::Bytes | Type::Records if flexible => 1,
         Type::String => 2,
-        Type::Bytes | Type::Records if flexible => 1,
         Type::Bytes | Type::Records => 4,
         Type::Struct(name) => {
             message.find_struct(name).map_or(0, |inner| struct_len_min(message, &inner.fields, version))
@@ -58,10 +57,7 @@ fn field_len_min(message: &Message, field: &Field, version: i16) -> usize {
         return if message.is_flexible(version) { 1 } else { 4 };
     }
     let nullable = field.nullable.is_some_and(|versions| versions.contains(version));
-    match &field.ty {
-        Type::Struct(_) if nullable => 1,
-        other => value_len_min(message, other, version),
-    }
+    if nullable && matches!(field.ty, Type::Struct(_)) { 1 } else { value_len_min(message, &field.ty, version) }
 }
 
 /// `value_len_min` over the message's versions as runs of (last version of the run, length).

@@ -35,9 +35,11 @@
 
 mod emit;
 mod layout;
+mod sample;
 mod schema;
 
 pub use emit::{Module, generate_api_table, generate_message_list, generate_module};
+pub use sample::{Sampler, Style};
 pub use schema::{Api, Default, Field, Message, ParseError, Schema, Struct, Type, Versions, parse};
 
 /// Memory a decoded message may take, per byte of its frame.

@@ -6,36 +6,42 @@ use crate::schema::{Field, Type};
 
 pub(crate) fn emit(target: &Target<'_>, source: &mut Source) {
     let mut body = Source::default();
-    for field in target.fields().filter(|field| field.tag.is_none()) {
-        let assign = format!("this.{} = {};", rust_name(&field.name), read_field(target, field));
-        match target.condition(field.versions) {
-            None => body.line(&assign),
-            Some(condition) => {
-                body.line(&format!("if {condition} {{"));
-                body.line(&assign);
-                body.line("}");
-            }
-        }
+    let tagged = !target.tagged().is_empty();
+    body.line(if tagged { "let mut this = Self {" } else { "let this = Self {" });
+    for field in target.fields() {
+        body.line(&format!("{}: {},", rust_name(&field.name), initial_value(target, field)));
     }
+    body.line("};");
     emit_tags(target, &mut body);
 
     let lifetime = if target.lifetime().is_empty() { "'_" } else { "'a" };
     let mut head = Source::default();
-    target.let_flexible(&body, &mut head);
     if target.is_message {
         head.line("check_version(version, Self::VERSION_MIN, Self::VERSION_MAX)?;");
     }
+    target.let_flexible(&body, &mut head);
     let version = if body.mentions("version") || head.mentions("version") { "version" } else { "_version" };
     let reader = if body.mentions("reader") { "reader" } else { "_reader" };
     source.line(&format!(
         "pub fn decode({reader}: &mut Reader<{lifetime}>, {version}: i16) -> Result<Self, DecodeError> {{"
     ));
     source.block(head);
-    source.line(if body.mentions("this") { "let mut this = Self::default();" } else { "let this = Self::default();" });
     source.block(body);
     source.line("Ok(this)");
     source.line("}");
     source.line("");
+}
+
+/// What the field is before the tagged section is read. The initialisers run in the order of the wire.
+fn initial_value(target: &Target<'_>, field: &Field) -> String {
+    if field.tag.is_some() {
+        return target.default_value(field);
+    }
+    let read = read_field(target, field);
+    match target.condition(field.versions) {
+        None => read,
+        Some(condition) => format!("if {condition} {{ {read} }} else {{ {} }}", target.default_value(field)),
+    }
 }
 
 fn emit_tags(target: &Target<'_>, body: &mut Source) {
@@ -53,15 +59,13 @@ fn emit_tags(target: &Target<'_>, body: &mut Source) {
         body.line("for _ in 0..reader.tag_count()? {");
         body.line("let (tag, mut inner) = reader.tagged_field()?;");
         body.line("let reader = &mut inner;");
-        body.line("match tag {");
-        for field in tagged {
-            let guard = target.condition(field.versions).map(|condition| format!(" if {condition}"));
-            body.line(&format!("{} {}=> {{", field.tag.unwrap_or_default(), guard.map_or(String::new(), |g| g + " ")));
+        for (index, field) in tagged.iter().enumerate() {
+            let guard = target.condition(field.versions).map_or(String::new(), |condition| format!(" && {condition}"));
+            let otherwise = if index == 0 { "" } else { "} else " };
+            body.line(&format!("{otherwise}if tag == {}{guard} {{", field.tag.unwrap_or_default()));
             body.line(&format!("this.{} = {};", rust_name(&field.name), read_field(target, field)));
             body.line("reader.expect_end()?;");
-            body.line("}");
         }
-        body.line("_ => {}");
         body.line("}");
         body.line("}");
     }
@@ -77,10 +81,7 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
     let nullable = target.nullable(field);
     if field.array {
         let least = element_len(target, field);
-        let element = match &field.ty {
-            Type::Struct(inner) => format!("{inner}::decode(reader, version)"),
-            _ => read_value(target, field),
-        };
+        let element = read_value(target, field);
         return match nullable {
             None => format!("reader.array({flexible}, {least}, \"{name}\", |reader| {element})?"),
             Some(nullable) => {
@@ -89,16 +90,12 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
         };
     }
     let Some(nullable) = nullable else { return format!("{}?", read_value(target, field)) };
-    match &field.ty {
-        Type::Struct(inner) => {
-            format!("reader.nullable_struct({nullable}, \"{name}\", |reader| {inner}::decode(reader, version))?")
-        }
-        Type::String => format!("reader.nullable_string({flexible}, {nullable}, \"{name}\")?"),
-        Type::Records if target.is_response() => {
-            format!("reader.nullable_bytes({flexible}, {nullable}, \"{name}\")?.map(Records::from)")
-        }
-        _ => format!("reader.nullable_bytes({flexible}, {nullable}, \"{name}\")?"),
+    if let Type::Struct(inner) = &field.ty {
+        return format!("reader.nullable_struct({nullable}, \"{name}\", |reader| {inner}::decode(reader, version))?");
     }
+    let method = if field.ty == Type::String { "string" } else { "bytes" };
+    let wrap = if field.ty == Type::Records && target.is_response() { ".map(Records::from)" } else { "" };
+    format!("reader.nullable_{method}({flexible}, {nullable}, \"{name}\")?{wrap}")
 }
 
 /// Expression of type `Result` that reads one value that is not null.
@@ -132,6 +129,11 @@ fn element_len(target: &Target<'_>, field: &Field) -> String {
     if before.is_empty() {
         return last.to_string();
     }
-    let arms: String = before.iter().map(|(version, len)| format!("..={version} => {len}, ")).collect();
+    let mut first = target.message.versions.first;
+    let mut arms = String::new();
+    for (version, len) in before {
+        arms += &format!("{first}..={version} => {len}, ");
+        first = version + 1;
+    }
     format!("match version {{ {arms}_ => {last} }}")
 }

@@ -121,17 +121,17 @@ fn write_field(target: &Target<'_>, field: &Field, body: &mut Source) {
     let Some(nullable) = nullable else {
         return body.line(&write_value(target, field, &place, &place));
     };
-    let method = match &field.ty {
-        Type::Struct(_) => {
-            body.line(&format!(
-                "if let Some(inner) = writer.nullable_struct({nullable}, \"{name}\", {place}.as_ref())? {{"
-            ));
-            body.line("inner.encode(writer, version)?;");
-            return body.line("}");
-        }
-        Type::String => "string",
-        Type::Records if target.is_response() => "records",
-        _ => "bytes",
+    if matches!(field.ty, Type::Struct(_)) {
+        body.line(&format!(
+            "if let Some(inner) = writer.nullable_struct({nullable}, \"{name}\", {place}.as_ref())? {{"
+        ));
+        body.line("inner.encode(writer, version)?;");
+        return body.line("}");
+    }
+    let method = match field.ty == Type::String {
+        true => "string",
+        false if field.ty == Type::Records && target.is_response() => "records",
+        false => "bytes",
     };
     body.line(&format!("writer.nullable_{method}({flexible}, {nullable}, \"{name}\", {place})?;"));
 }
@@ -150,11 +150,11 @@ fn write_value(target: &Target<'_>, field: &Field, place: &str, value: &str) -> 
         Type::Int64 => "i64",
         Type::Float64 => "f64",
         Type::Uuid => "uuid",
-        Type::String => return format!("writer.string({flexible}, \"{name}\", {value})?;"),
+        Type::String => return format!("writer.string({flexible}, \"{name}\", {place})?;"),
         Type::Records if target.is_response() => {
             return format!("writer.records({flexible}, \"{name}\", {value})?;");
         }
-        Type::Bytes | Type::Records => return format!("writer.bytes({flexible}, \"{name}\", {value})?;"),
+        Type::Bytes | Type::Records => return format!("writer.bytes({flexible}, \"{name}\", {place})?;"),
         Type::Struct(_) => return format!("{place}.encode(writer, version)?;"),
     };
     format!("writer.{method}({value});")
