@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod driver;
+pub mod error;
 pub mod handler;
 pub mod http;
 pub mod metrics;

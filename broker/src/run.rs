@@ -59,6 +59,7 @@ impl ShardSettings {
             cpus: shard_cpus(&config)?,
             binds: config.listeners.iter().map(resolve).collect::<Result<_, _>>()?,
             local_host: local_host(),
+            tail_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX),
             frame_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX).max(FRAME_MEMORY_BYTES_MIN),
             connections_max: count("max.connections"),
             connections_per_ip_max: count("max.connections.per.ip"),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::producer_state::ProducerError;
 
@@ -13,12 +13,12 @@ pub struct DiskError {
     pub operation: &'static str,
     pub path: PathBuf,
     /// Shared, because everybody who waited for one commit hears of the same failure.
-    pub source: Rc<io::Error>,
+    pub source: Arc<io::Error>,
 }
 
 impl DiskError {
     pub fn new(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
-        Self { operation, path: path.into(), source: Rc::new(source) }
+        Self { operation, path: path.into(), source: Arc::new(source) }
     }
 
     /// The bytes were refused (disk full, quota used up, no descriptor left): none that were accepted are lost, and the

@@ -14,7 +14,10 @@ use walser_protocol::header::RequestHeader;
 use walser_protocol::{ApiKey, Reader};
 use walser_storage::runtime::Runtime;
 
-use super::{CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, api_versions};
+use super::{
+    CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, api_versions, describe_log_dirs,
+    describe_producers, fetch, list_offsets, offset_for_leader_epoch, produce,
+};
 use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
 use crate::shard::Shard;
@@ -51,7 +54,15 @@ macro_rules! route {
 }
 
 /// Every API key that is served, in the order of the keys.
-pub const ROUTES: &[Route] = &[route!(ApiVersions, Barrier, api_versions::handle)];
+pub const ROUTES: &[Route] = &[
+    route!(Produce, Pipelined, produce::handle),
+    route!(Fetch, Pipelined, fetch::handle),
+    route!(ListOffsets, Barrier, list_offsets::handle),
+    route!(ApiVersions, Barrier, api_versions::handle),
+    route!(OffsetForLeaderEpoch, Barrier, offset_for_leader_epoch::handle),
+    route!(DescribeLogDirs, Barrier, describe_log_dirs::handle),
+    route!(DescribeProducers, Barrier, describe_producers::handle),
+];
 
 /// The versions that are answered, for every key that has a handler.
 pub fn served() -> impl Iterator<Item = ServedApi> {

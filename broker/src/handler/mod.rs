@@ -7,7 +7,14 @@
 //! further. A handler never touches a log: what a shard owns is reached through [`crate::shard::service`].
 
 pub mod api_versions;
+pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod dispatch;
+pub mod fetch;
+pub mod list_offsets;
+pub mod offset_for_leader_epoch;
+pub mod produce;
+pub mod topics;
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use walser_storage::runtime::channel::Closed;
 
-use super::Image;
 use super::gate::Gates;
 use super::mesh::ReplyTo;
 use super::placement::ShardId;
 use super::runtime::ShardRuntime;
-use super::service::{ShardMesh, ShardReply, ShardRequest};
+use super::service::{ImageUpdate, ShardMesh, ShardReply, ShardRequest};
 use super::watchdog::Pulse;
 
 /// What runs on the control executor.
@@ -29,10 +28,10 @@ impl Control {
     ///
     /// # Errors
     /// When a shard has stopped.
-    pub async fn publish(&self, image: &Image) -> Result<(), Closed> {
+    pub async fn publish(&self, update: &ImageUpdate) -> Result<(), Closed> {
         let mut pending = Vec::with_capacity(usize::from(self.shard_count));
         for shard in 0..self.shard_count {
-            let request = ShardRequest::ApplyImage(Arc::clone(image));
+            let request = ShardRequest::ApplyImage(update.clone());
             pending.push(self.mesh.request(ShardId::new(shard), request).await);
         }
         for reply in pending {
@@ -46,6 +45,6 @@ impl Control {
 pub fn serve(_control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<ShardRequest, ShardReply, ShardRuntime>) {
     match request {
         ShardRequest::Ping => reply_to.send(ShardReply::Pong),
-        ShardRequest::ApplyImage(_) => unreachable!("images come from here"),
+        other => unreachable!("the control executor owns no partition: {other:?}"),
     }
 }

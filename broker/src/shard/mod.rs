@@ -16,9 +16,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use walser_machine::fetch_session::FetchSessions;
+use walser_machine::ids::BrokerId;
+use walser_machine::metadata::MetadataImage;
+use walser_machine::metadata::records::ConfigResource;
+pub use walser_storage::disk::glommio::GlommioDisk as ShardDisk;
 use walser_storage::runtime::channel::Notify;
 
-use crate::config::BrokerConfig;
+use crate::config::broker::BrokerConfig;
+use crate::config::topic::TopicConfig;
+use crate::config::view::BrokerView;
+use crate::driver::partition::reconcile::Assignment;
+use crate::driver::partition::{PartitionId, Partitions};
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
@@ -28,7 +37,7 @@ use gate::Gates;
 use governor::Governor;
 use placement::{Placement, ShardId};
 use runtime::ShardRuntime;
-use service::ShardMesh;
+use service::{ImageChange, ImageUpdate, ShardMesh};
 use watchdog::Pulse;
 
 /// The longest a task works before it gives way to the reactor.
@@ -44,6 +53,8 @@ pub struct ShardSettings {
     pub binds: Vec<SocketAddr>,
     /// What listeners on every interface advertise.
     pub local_host: String,
+    /// Memory for recent batches of all shards together.
+    pub tail_memory_bytes: usize,
     /// Memory for frames and replies of all shards together.
     pub frame_memory_bytes: usize,
     /// `max.connections` of the process.
@@ -63,9 +74,8 @@ pub struct ShardSettings {
 /// The metadata as of one offset of the metadata log; shared by all shards, never changed.
 pub type Image = Arc<MetadataImage>;
 
-/// Stands in until the metadata machine provides it.
-#[derive(Debug, Default)]
-pub struct MetadataImage;
+/// The partitions of a shard in a running broker.
+pub type ShardPartitions = Partitions<ShardDisk, ShardRuntime>;
 
 /// One shard, as everything that runs on it sees it.
 pub struct Shard {
@@ -86,6 +96,9 @@ pub struct Shard {
     pub refusal_log: RateLimitedLog,
     /// Connections that could not be taken.
     pub accept_log: RateLimitedLog,
+    pub partitions: Rc<ShardPartitions>,
+    pub fetch_sessions: RefCell<FetchSessions>,
+    waits: Cell<u64>,
     image: RefCell<Option<Image>>,
     image_changed: Notify,
     stopping: Cell<bool>,
@@ -106,10 +119,45 @@ impl Shard {
         self.image.borrow().clone().expect("connections come after the first image")
     }
 
-    /// Takes over a new image.
-    pub fn set_image(&self, image: Image) {
+    /// Makes the shard match a new image, then shows it.
+    pub async fn apply_image(&self, update: ImageUpdate) {
+        let ImageUpdate { image, change } = update;
+        let assignment = ImageAssignment { shard: self, image: &image };
+        match &change {
+            ImageChange::First(boot) => self.partitions.open_all(&image, boot, &assignment).await,
+            ImageChange::Delta(delta) => self.partitions.apply(&image, delta, &assignment).await,
+        }
         *self.image.borrow_mut() = Some(image);
         self.image_changed.notify_all();
+    }
+
+    /// This broker.
+    pub fn node_id(&self) -> BrokerId {
+        BrokerId::from_wire(self.settings.config.node_id).expect("node.id is not negative")
+    }
+
+    /// The broker's configs as they count now.
+    pub fn broker_view<'a>(&'a self, image: &'a MetadataImage) -> BrokerView<'a> {
+        BrokerView {
+            config: &self.settings.config,
+            own: image.configs(&ConfigResource::Broker(self.node_id())),
+            cluster: image.configs(&ConfigResource::DefaultBroker),
+        }
+    }
+
+    /// The shard that owns a partition.
+    pub fn owner(&self, partition: PartitionId) -> ShardId {
+        self.placement.owner(*partition.topic_id.get().as_bytes(), partition.index)
+    }
+
+    /// `fetch.max.bytes`: no response carries more, but for a single larger batch.
+    pub fn fetch_bytes_max(&self) -> usize {
+        usize::try_from(self.broker_view(&self.image()).integer("fetch.max.bytes")).unwrap_or(usize::MAX)
+    }
+
+    /// A number no other wait of this shard has.
+    pub fn next_wait(&self) -> u64 {
+        self.waits.replace(self.waits.get() + 1)
     }
 
     /// Waits for the first image.
@@ -146,6 +194,23 @@ impl Shard {
 
     fn begin_stop(&self) {
         self.stopping.set(true);
+        self.partitions.stop_waiting();
         self.stop_began.notify_all();
+    }
+}
+
+/// Who owns what, and configs, by one image.
+struct ImageAssignment<'a> {
+    shard: &'a Shard,
+    image: &'a MetadataImage,
+}
+
+impl Assignment for ImageAssignment<'_> {
+    fn owns(&self, id: PartitionId) -> bool {
+        self.shard.owner(id) == self.shard.id
+    }
+
+    fn topic_config(&self, topic: &str) -> TopicConfig {
+        TopicConfig::resolve(self.image.topic_configs(topic), &self.shard.broker_view(self.image))
     }
 }

@@ -10,15 +10,22 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_lite::future::poll_once;
+use walser_machine::metadata::MetadataDelta;
 use walser_storage::runtime::channel::Closed;
 
 use super::mesh::{Mesh, PendingReply, ReplyTo};
 use super::placement::ShardId;
 use super::runtime::{self, ShardRuntime};
 use super::{Image, Shard};
+use crate::driver::partition::fetch::{FetchShard, Fetched};
+use crate::driver::partition::offsets::{ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery};
+use crate::driver::partition::produce::{ProduceShard, Produced};
+use crate::driver::partition::reconcile::Boot;
+use crate::driver::partition::{PartitionId, WaitId};
 
 /// What one executor asks of another.
 #[derive(Debug)]
@@ -26,7 +33,33 @@ pub enum ShardRequest {
     /// Are you there?
     Ping,
     /// A new metadata image; answered when the shard has made itself match it.
-    ApplyImage(Image),
+    ApplyImage(ImageUpdate),
+    Produce(ProduceShard),
+    Fetch(FetchShard),
+    /// Answered when there is enough to read, or the wait is over; reads nothing.
+    WaitForData(FetchShard),
+    /// Ends such a wait, or that of a fetch.
+    CancelWait(WaitId),
+    ListOffsets(Vec<OffsetQuery>),
+    EpochEnds(Vec<EpochQuery>),
+    /// Where the answer goes, and the partition.
+    DescribeProducers(Vec<(usize, PartitionId)>),
+    DescribeLogDirs,
+}
+
+/// From one image to the next.
+#[derive(Clone, Debug)]
+pub struct ImageUpdate {
+    pub image: Image,
+    pub change: ImageChange,
+}
+
+/// How an image differs from the one before.
+#[derive(Clone, Debug)]
+pub enum ImageChange {
+    /// There was none: what the last run left is opened.
+    First(Arc<Boot>),
+    Delta(Arc<MetadataDelta>),
 }
 
 /// The answers, one for each request.
@@ -34,6 +67,14 @@ pub enum ShardRequest {
 pub enum ShardReply {
     Pong,
     ImageApplied,
+    Produced(Vec<Produced>),
+    Fetched(Vec<Fetched>),
+    DataWaited,
+    WaitCancelled,
+    OffsetsListed(Vec<Answer<FoundOffset>>),
+    EpochEnds(Vec<Answer<(i32, i64)>>),
+    Producers(Vec<Answer<Vec<ActiveProducer>>>),
+    LogSizes(Vec<LogSize>),
 }
 
 /// The mesh as the broker uses it.
@@ -43,10 +84,26 @@ pub type ShardMesh = Mesh<ShardRequest, ShardReply, ShardRuntime>;
 async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
     match request {
         ShardRequest::Ping => ShardReply::Pong,
-        ShardRequest::ApplyImage(image) => {
-            shard.set_image(image);
+        ShardRequest::ApplyImage(update) => {
+            shard.apply_image(update).await;
             ShardReply::ImageApplied
         }
+        ShardRequest::Produce(request) => ShardReply::Produced(shard.partitions.produce(request).await),
+        ShardRequest::Fetch(request) => ShardReply::Fetched(shard.partitions.fetch(request).await),
+        ShardRequest::WaitForData(request) => {
+            if let Some(wait) = request.wait {
+                shard.partitions.wait_for_data(&request, wait).await;
+            }
+            ShardReply::DataWaited
+        }
+        ShardRequest::CancelWait(id) => {
+            shard.partitions.cancel_wait(id);
+            ShardReply::WaitCancelled
+        }
+        ShardRequest::ListOffsets(queries) => ShardReply::OffsetsListed(shard.partitions.list_offsets(queries).await),
+        ShardRequest::EpochEnds(queries) => ShardReply::EpochEnds(shard.partitions.epoch_ends(&queries)),
+        ShardRequest::DescribeProducers(queries) => ShardReply::Producers(shard.partitions.active_producers(&queries)),
+        ShardRequest::DescribeLogDirs => ShardReply::LogSizes(shard.partitions.log_sizes()),
     }
 }
 
@@ -84,6 +141,18 @@ impl Shard {
             Some(reply) => Dispatched::Done(reply),
             None => Dispatched::Local(finish_alone(serving)),
         }
+    }
+}
+
+impl Shard {
+    /// Ends a parked wait on `owner`; nobody waits for the answer.
+    pub fn cancel_wait(self: &Rc<Self>, owner: ShardId, id: WaitId) {
+        let shard = Rc::clone(self);
+        runtime::spawn(async move {
+            let dispatched = shard.dispatch(owner, ShardRequest::CancelWait(id)).await;
+            // An owner that has stopped waits no more.
+            drop(dispatched.reply().await);
+        });
     }
 }
 

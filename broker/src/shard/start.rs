@@ -4,8 +4,10 @@
 //! partitions of another: no new connections; what was asked is answered and connections close; drivers commit and close
 //! their logs; the mesh goes quiet and the executors end. Every step has a deadline.
 
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -16,14 +18,23 @@ use super::governor::Governor;
 use super::mesh::{Mesh, MeshLinks, links};
 use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
-use super::service::{self, ShardReply, ShardRequest};
+use super::service::{self, ImageChange, ImageUpdate, ShardReply, ShardRequest};
 use super::watchdog::{Pulse, Watchdog, Watched};
-use super::{Image, MetadataImage, Shard, ShardSettings};
+use super::{Image, Shard, ShardDisk, ShardSettings};
 use crate::config::Endpoint;
+use crate::config::broker::BrokerConfig;
+use crate::config::view::BrokerView;
+use crate::driver::boot::{self, BootError};
+use crate::driver::partition::reconcile::ClosedLog;
+use crate::driver::partition::{PartitionSettings, Partitions};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
 use crate::net::listener::{self, Connections, ListenerInfo};
+use walser_machine::fetch_session::FetchSessions;
+use walser_machine::metadata::MetadataImage;
+use walser_storage::data_dir::{DataDir, DirLock};
+use walser_storage::runtime::Runtime;
 
 /// How long connections that did not end by themselves get to notice that they were cut.
 const CUT_WAIT: Duration = Duration::from_secs(1);
@@ -35,28 +46,49 @@ const CONNECTION_IDS_PER_SHARD: u64 = 1 << 48;
 pub enum StartError {
     #[error("cannot listen on {address}: {source}")]
     Bind { address: SocketAddr, source: io::Error },
+    #[error("cannot listen: {0}")]
+    Listen(io::Error),
     #[error("cannot start executor {name}: {source}")]
     Executor { name: String, source: io::Error },
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    #[error("cannot make the data directory {}: {source}", path.display())]
+    DataDir { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    #[error("an executor ended while the broker started")]
+    Ended,
 }
 
 /// Steps of a clean stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum StopStep {
     /// Accept nothing, answer what was asked, close connections.
     Connections,
     /// Commit and close what is owned.
     Drivers,
+    /// Note where the logs end, and that all is done; for the control executor.
+    Seal(Vec<ClosedLog>, Stopped),
     /// End.
     Exit,
+}
+
+/// What a node says when it has done a step.
+struct StepDone {
+    /// Logs that were closed in this step.
+    closed: Vec<ClosedLog>,
+    stopped: Stopped,
+}
+
+impl StepDone {
+    const NOTHING_CLOSED: Self = Self { closed: Vec::new(), stopped: Stopped::Clean };
 }
 
 /// The other side of a shard's main task, on the thread that starts and stops the broker.
 struct NodeHandle {
     thread: ExecutorThread,
     steps: flume::Sender<StopStep>,
-    done: mpsc::Receiver<StopStep>,
+    done: mpsc::Receiver<StepDone>,
 }
 
 /// A broker that serves.
@@ -65,6 +97,14 @@ pub struct RunningBroker {
     control: NodeHandle,
     watchdog: Watchdog,
     listeners: Vec<ListenerInfo>,
+    /// Held until every executor has ended.
+    _lock: DirLock,
+}
+
+impl Stopped {
+    fn and(self, other: Self) -> Self {
+        if self == Self::Clean { other } else { self }
+    }
 }
 
 /// Whether a clean stop was clean.
@@ -83,17 +123,19 @@ struct ShardParts {
     limits: Arc<ConnectionLimits>,
     pulse: Arc<Pulse>,
     sockets: Vec<(socket2::Socket, ListenerInfo)>,
-    ready: mpsc::Sender<io::Result<()>>,
+    ready: mpsc::Sender<Result<(), StartError>>,
     steps: flume::Receiver<StopStep>,
-    done: mpsc::Sender<StopStep>,
+    done: mpsc::Sender<StepDone>,
 }
 
 struct ControlParts {
+    config: Arc<BrokerConfig>,
     shard_count: u16,
+    ready: mpsc::Sender<Result<(), StartError>>,
     links: MeshLinks<ShardRequest, ShardReply>,
     pulse: Arc<Pulse>,
     steps: flume::Receiver<StopStep>,
-    done: mpsc::Sender<StopStep>,
+    done: mpsc::Sender<StepDone>,
 }
 
 impl RunningBroker {
@@ -103,6 +145,7 @@ impl RunningBroker {
     /// What was missing; nothing is left behind but executors that end by themselves.
     pub fn start(settings: &ShardSettings) -> Result<Self, StartError> {
         let shard_count = u16::try_from(settings.cpus.len()).expect("the configuration bounds the shards");
+        let lock = lock_data_dir(&settings.config.data_dir)?;
         let (mut sockets, listeners) = bind_all(settings)?;
         let mut links = links(shard_count + 1);
         let control_links = links.pop().expect("one for the control executor");
@@ -132,19 +175,21 @@ impl RunningBroker {
             let thread = start_executor(settings, name, cpu, move || run_shard(parts))?;
             shards.push(NodeHandle { thread, steps, done: done_receiver });
         }
-        drop(ready);
         let pulse = Arc::new(Pulse::default());
         watched.push(Watched { name: "control".into(), pulse: Arc::clone(&pulse), bell: control_links.bell() });
         let (steps, step_receiver) = flume::bounded(1);
         let (done, done_receiver) = mpsc::channel();
-        let parts = ControlParts { shard_count, links: control_links, pulse, steps: step_receiver, done };
+        let config = Arc::clone(&settings.config);
+        let parts =
+            ControlParts { config, shard_count, ready, links: control_links, pulse, steps: step_receiver, done };
         let thread = start_executor(settings, "control".into(), None, move || run_control(parts))?;
         let control = NodeHandle { thread, steps, done: done_receiver };
         let watchdog = Watchdog::start(watched).map_err(StartError::Thread)?;
-        for listening in all_ready.iter().take(usize::from(shard_count)) {
-            listening.map_err(|source| StartError::Bind { address: settings.binds[0], source })?;
+        // Every shard and the control executor; one that ends without a word has said why in the log.
+        for _ in 0..=shard_count {
+            all_ready.recv().map_err(|_| StartError::Ended)??;
         }
-        Ok(Self { shards, control, watchdog, listeners })
+        Ok(Self { shards, control, watchdog, listeners, _lock: lock })
     }
 
     /// Where it listens, with the ports that were taken.
@@ -154,18 +199,11 @@ impl RunningBroker {
 
     /// Stops in order; returns when every executor has ended.
     pub fn stop(self) -> Stopped {
-        let mut stopped = Stopped::Clean;
-        for step in [StopStep::Connections, StopStep::Drivers] {
-            let nodes = || self.shards.iter().chain((step == StopStep::Drivers).then_some(&self.control));
-            for node in nodes() {
-                node.steps.send(step).ok();
-            }
-            for node in nodes() {
-                if node.done.recv().is_err() {
-                    stopped = Stopped::Late;
-                }
-            }
-        }
+        let (_, cut) = step_all(&self.shards, || StopStep::Connections);
+        let (closed, late) = step_all(&self.shards, || StopStep::Drivers);
+        let control = std::slice::from_ref(&self.control);
+        let (_, unsealed) = step_all(control, || StopStep::Seal(closed.clone(), late));
+        let stopped = cut.and(late).and(unsealed);
         self.watchdog.stop();
         for node in self.shards.iter().chain([&self.control]) {
             node.steps.send(StopStep::Exit).ok();
@@ -175,6 +213,32 @@ impl RunningBroker {
         }
         stopped
     }
+}
+
+/// Has every node do a step, all at the same time, and waits for all of them.
+fn step_all(nodes: &[NodeHandle], step: impl Fn() -> StopStep) -> (Vec<ClosedLog>, Stopped) {
+    for node in nodes {
+        // One that has ended is found out below.
+        node.steps.send(step()).ok();
+    }
+    let mut closed = Vec::new();
+    let mut stopped = Stopped::Clean;
+    for node in nodes {
+        match node.done.recv() {
+            Ok(done) => {
+                closed.extend(done.closed);
+                stopped = stopped.and(done.stopped);
+            }
+            Err(mpsc::RecvError) => stopped = Stopped::Late,
+        }
+    }
+    (closed, stopped)
+}
+
+#[expect(clippy::disallowed_methods, reason = "before the first executor starts")]
+fn lock_data_dir(data_dir: &Path) -> Result<DirLock, StartError> {
+    std::fs::create_dir_all(data_dir).map_err(|source| StartError::DataDir { path: data_dir.to_path_buf(), source })?;
+    DirLock::acquire(data_dir).map_err(|error| StartError::Boot(error.into()))
 }
 
 fn start_executor<M, F>(
@@ -242,7 +306,22 @@ async fn run_shard(parts: ShardParts) {
     let mesh = Mesh::new(parts.links, runtime.clone());
     let shard_count = usize::from(parts.placement.shard_count());
     let metrics = parts.settings.metrics.shard(parts.id.index());
+    let partitions = Partitions::new(
+        ShardDisk::new(),
+        runtime.clone(),
+        PartitionSettings {
+            data_dir: DataDir::at(ShardDisk::new(), &parts.settings.config.data_dir),
+            node_id: parts.settings.config.node_id,
+            tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
+        },
+    );
+    let view = BrokerView::fixed(&parts.settings.config);
+    let session_slots = view.integer("max.incremental.fetch.session.cache.slots");
+    let session_slots = usize::try_from(session_slots).unwrap_or(0).div_ceil(shard_count);
     let shard = Rc::new(Shard {
+        partitions,
+        fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_seed(parts.id))),
+        waits: Cell::new(0),
         id: parts.id,
         admission: Admission::new(parts.settings.frame_memory_bytes / shard_count),
         connections: Connections::new(parts.settings.idle_max, parts.id.index() as u64 * CONNECTION_IDS_PER_SHARD),
@@ -258,9 +337,9 @@ async fn run_shard(parts: ShardParts) {
         metrics,
         refusal_log: RateLimitedLog::default(),
         accept_log: RateLimitedLog::default(),
-        image: std::cell::RefCell::new(None),
+        image: RefCell::new(None),
         image_changed: walser_storage::runtime::channel::Notify::new(),
-        stopping: std::cell::Cell::new(false),
+        stopping: Cell::new(false),
         stop_began: walser_storage::runtime::channel::Notify::new(),
     });
     let (serving, turning) = (Rc::clone(&shard), Rc::clone(&shard));
@@ -282,22 +361,23 @@ async fn run_shard(parts: ShardParts) {
     let stops = match listen_all(&shard, parts.sockets) {
         Ok(stops) => stops,
         Err(error) => {
-            drop(parts.ready.send(Err(error)));
+            drop(parts.ready.send(Err(StartError::Listen(error))));
             return;
         }
     };
     drop(parts.ready.send(Ok(())));
     let mut stops = Some(stops);
     while let Ok(step) = parts.steps.recv_async().await {
-        match step {
-            StopStep::Connections => stop_connections(&shard, stops.take().unwrap_or_default()).await,
-            StopStep::Drivers => {
-                shard.gates.drivers.close();
-                wait_empty_until(&shard.runtime, &shard.gates.drivers, shard.settings.stop_wait).await;
+        let done = match step {
+            StopStep::Connections => {
+                stop_connections(&shard, stops.take().unwrap_or_default()).await;
+                StepDone::NOTHING_CLOSED
             }
+            StopStep::Drivers => stop_drivers(&shard).await,
+            StopStep::Seal(..) => StepDone::NOTHING_CLOSED,
             StopStep::Exit => break,
-        }
-        parts.done.send(step).ok();
+        };
+        parts.done.send(done).ok();
     }
     mesh.close();
     wait_empty_until(&shard.runtime, &shard.gates.internals, CUT_WAIT).await;
@@ -313,6 +393,32 @@ fn listen_all(shard: &Rc<Shard>, sockets: ShardSockets) -> io::Result<Vec<Listen
         runtime::spawn(listener::accept(Rc::clone(shard), listener, Rc::clone(info), guard));
     }
     Ok(stops)
+}
+
+/// Closes every log, within the deadline of a step.
+async fn stop_drivers(shard: &Rc<Shard>) -> StepDone {
+    shard.gates.drivers.close();
+    wait_empty_until(&shard.runtime, &shard.gates.drivers, shard.settings.stop_wait).await;
+    let closing = async {
+        let (closed, is_clean) = shard.partitions.close_all().await;
+        StepDone { closed, stopped: if is_clean { Stopped::Clean } else { Stopped::Late } }
+    };
+    let late = async {
+        shard.runtime.sleep(shard.settings.stop_wait).await;
+        tracing::warn!(shard = %shard.id, "logs not closed in time; the next start recovers them");
+        StepDone { closed: Vec::new(), stopped: Stopped::Late }
+    };
+    futures_lite::future::or(closing, late).await
+}
+
+/// Hard to guess from outside; the same ids on two shards do no harm.
+fn session_seed(shard: ShardId) -> u64 {
+    let mut seed = [0; 8];
+    // Without random numbers ids can be guessed, which lets a client disturb another's session and read nothing.
+    if let Err(error) = getrandom::fill(&mut seed) {
+        tracing::warn!(%error, "fetch session ids are not random");
+    }
+    u64::from_le_bytes(seed) ^ shard.index() as u64
 }
 
 async fn stop_connections(shard: &Rc<Shard>, stops: Vec<ListenerStop>) {
@@ -347,18 +453,44 @@ async fn run_control(parts: ControlParts) {
         .run(move |request, reply_to| control::serve(&serving, request, reply_to), move || pulse.note_turn());
     spawn_inside(&control.runtime, &control.gates.internals, receiving);
     spawn_inside(&control.runtime, &control.gates.internals, Rc::clone(&mesh).run_guard());
-    let first = Image::new(MetadataImage);
-    if control.publish(&first).await.is_err() {
-        tracing::error!("a shard ended before it had the first image");
-    }
-    while let Ok(step) = parts.steps.recv_async().await {
-        if step == StopStep::Exit {
-            break;
+    let data_dir = match boot(&control, &parts.config).await {
+        Ok(data_dir) => data_dir,
+        Err(error) => {
+            drop(parts.ready.send(Err(error)));
+            return;
         }
-        control.gates.drivers.close();
-        wait_empty_until(&control.runtime, &control.gates.drivers, CUT_WAIT).await;
-        parts.done.send(step).ok();
+    };
+    drop(parts.ready.send(Ok(())));
+    while let Ok(step) = parts.steps.recv_async().await {
+        let mut stopped = Stopped::Clean;
+        match step {
+            StopStep::Connections | StopStep::Drivers => {}
+            StopStep::Seal(closed, logs) => {
+                control.gates.drivers.close();
+                wait_empty_until(&control.runtime, &control.gates.drivers, CUT_WAIT).await;
+                if let Err(error) = boot::seal(&data_dir, &closed, logs == Stopped::Clean).await {
+                    tracing::error!(%error, "the stop is not noted as clean; the next start recovers");
+                    stopped = Stopped::Late;
+                }
+            }
+            StopStep::Exit => break,
+        }
+        parts.done.send(StepDone { closed: Vec::new(), stopped }).ok();
     }
     mesh.close();
     wait_empty_until(&control.runtime, &control.gates.internals, CUT_WAIT).await;
+}
+
+/// Reads what the last run left and gives every shard its first image.
+async fn boot(control: &Rc<Control>, config: &BrokerConfig) -> Result<DataDir<ShardDisk>, StartError> {
+    let data_dir = DataDir::open(ShardDisk::new(), &config.data_dir).await.map_err(BootError::from)?;
+    let _meta = boot::identify(&data_dir, config.node_id).await?;
+    let left = boot::read(&data_dir).await?;
+    let image = Image::new(MetadataImage::default());
+    boot::settle(&data_dir, &image, config.node_id).await?;
+    let update = ImageUpdate { image, change: ImageChange::First(Arc::new(left)) };
+    if control.publish(&update).await.is_err() {
+        return Err(StartError::Ended);
+    }
+    Ok(data_dir)
 }

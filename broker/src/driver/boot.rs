@@ -1,0 +1,130 @@
+//! The data directory before the first shard opens a log, and after the last one has closed.
+//!
+//! Runs on the control executor. What the directory holds is held against the metadata: an old topic under a new id, topics
+//! nobody knows and half-deleted ones are settled here, and said so.
+
+use std::collections::BTreeMap;
+
+use walser_machine::metadata::MetadataImage;
+use walser_protocol::types::Uuid;
+use walser_storage::checkpoint::{
+    LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
+};
+use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
+use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties};
+use walser_storage::disk::Disk;
+use walser_storage::error::DiskError;
+
+use super::partition::reconcile::{Boot, ClosedLog};
+
+/// Why the data directory cannot be used by this broker.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(
+        "the data directory belongs to node {found}, and node.id is {configured}; set node.id={found} or use another directory"
+    )]
+    OtherNode { found: i32, configured: i32 },
+    #[error("no random numbers from the kernel: {0}")]
+    Random(getrandom::Error),
+}
+
+impl From<DiskError> for BootError {
+    fn from(error: DiskError) -> Self {
+        Self::DataDir(error.into())
+    }
+}
+
+/// Whose directory it is; a new one becomes this node's, with a cluster of its own.
+pub async fn identify<D: Disk>(data_dir: &DataDir<D>, node_id: i32) -> Result<MetaProperties, BootError> {
+    if let Some(found) = data_dir.read_meta().await? {
+        if found.node_id != node_id {
+            return Err(BootError::OtherNode { found: found.node_id, configured: node_id });
+        }
+        return Ok(found);
+    }
+    let meta = MetaProperties { cluster_id: random_uuid()?.to_string(), node_id, directory_id: random_uuid()? };
+    data_dir.write_meta(&meta).await?;
+    Ok(meta)
+}
+
+/// What the last run left; from now on a crash counts as one.
+pub async fn read<D: Disk>(data_dir: &DataDir<D>) -> Result<Boot, BootError> {
+    Ok(Boot {
+        recovery_points: data_dir.read_checkpoint(RECOVERY_POINT_FILE).await?,
+        log_start_offsets: data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?,
+        is_clean: data_dir.take_clean_mark().await?,
+    })
+}
+
+/// Settles every directory that is not a live partition of `image`.
+pub async fn settle<D: Disk>(data_dir: &DataDir<D>, image: &MetadataImage, node_id: i32) -> Result<(), BootError> {
+    let found = data_dir.list_partitions().await?;
+    let mut random = Vec::with_capacity(found.len());
+    for _ in &found {
+        random.push(u128::from_be_bytes(*random_uuid()?.as_bytes()));
+    }
+    let known = known_topics(image, node_id);
+    let decisions = plan_directories(&found, &known, || random.pop().unwrap_or_default());
+    for (dir, decision) in found.iter().zip(decisions) {
+        let name = dir.dir_name.as_str();
+        match decision {
+            Decision::Open { .. } | Decision::Leave => {}
+            Decision::TakeOver { topic_id } => {
+                tracing::info!(directory = name, %topic_id, "directory without a topic id taken over");
+                data_dir.write_topic_id(name, topic_id).await?;
+            }
+            Decision::PutAside { new_name, reason } => {
+                tracing::warn!(directory = name, new_name, ?reason, "stray directory put aside");
+                data_dir.rename_partition_dir(name, &new_name).await?;
+            }
+            Decision::Delete { new_name } => {
+                tracing::info!(directory = name, "directory of a deleted topic removed");
+                if let Some(new_name) = &new_name {
+                    data_dir.rename_partition_dir(name, new_name).await?;
+                }
+                data_dir.remove_partition_dir(new_name.as_deref().unwrap_or(name)).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The last writes of a clean stop. Without `is_clean` the next start looks at the logs itself.
+pub async fn seal<D: Disk>(data_dir: &DataDir<D>, closed: &[ClosedLog], is_clean: bool) -> Result<(), BootError> {
+    let checkpoint = |offset: fn(&ClosedLog) -> i64| OffsetCheckpoint {
+        offsets: closed.iter().map(|log| ((log.topic.to_string(), log.index), offset(log))).collect(),
+    };
+    data_dir.write_checkpoint(RECOVERY_POINT_FILE, &checkpoint(|log| log.recovery_point)).await?;
+    data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &checkpoint(|log| log.log_start_offset)).await?;
+    data_dir.write_checkpoint(REPLICATION_OFFSET_FILE, &checkpoint(|log| log.high_watermark)).await?;
+    if is_clean {
+        data_dir.write_clean_mark(-1).await?;
+    }
+    Ok(())
+}
+
+fn known_topics(image: &MetadataImage, node_id: i32) -> BTreeMap<Uuid, KnownTopic> {
+    let ours = |topic: &walser_machine::metadata::image::TopicImage| {
+        (0..)
+            .zip(&topic.partitions)
+            .filter(|(_, partition)| partition.replicas.iter().any(|replica| replica.get() == node_id))
+            .map(|(index, _)| index)
+            .collect()
+    };
+    image
+        .topics()
+        .map(|topic| {
+            let known = KnownTopic { name: topic.name.to_string(), partitions: ours(topic) };
+            (topic.topic_id.get(), known)
+        })
+        .collect()
+}
+
+/// As Kafka makes ids: random, version 4.
+pub fn random_uuid() -> Result<Uuid, BootError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(BootError::Random)?;
+    Ok(Uuid::from_random(bytes))
+}

@@ -1,0 +1,221 @@
+//! Reading on the owner shard, and waiting for something to read.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use walser_protocol::ErrorCode;
+use walser_storage::disk::Disk;
+use walser_storage::log::ReadRequest;
+use walser_storage::runtime::Runtime;
+use walser_storage::runtime::channel::Notify;
+
+use super::waiter::Waiter;
+use super::{Partition, PartitionId, Partitions, WaitId};
+use crate::error::Refusal;
+
+/// All that one request fetches from partitions of one shard.
+#[derive(Clone, Debug)]
+pub struct FetchShard {
+    /// In the order of the request.
+    pub parts: Vec<FetchPart>,
+    /// All partitions together; the first batch of the first partition that has one is returned whatever its size.
+    pub max_bytes: usize,
+    pub read_committed: bool,
+    /// Read again once there is this much, or time is up. Only where one shard owns all that is asked for.
+    pub wait: Option<FetchWait>,
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchWait {
+    pub id: WaitId,
+    pub min_bytes: usize,
+    pub wait: Duration,
+}
+
+/// One partition of a fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchPart {
+    /// Where the answer goes in the response.
+    pub slot: usize,
+    pub partition: PartitionId,
+    pub fetch_offset: i64,
+    pub max_bytes: usize,
+    pub current_leader_epoch: i32,
+    pub last_fetched_epoch: i32,
+}
+
+/// The answer for one partition.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    pub slot: usize,
+    pub outcome: Result<FetchedData, Refusal>,
+}
+
+/// What was read of one partition.
+#[derive(Clone, Debug, Default)]
+pub struct FetchedData {
+    pub high_watermark: i64,
+    pub last_stable_offset: i64,
+    pub log_start_offset: i64,
+    /// Whole batches, in order.
+    pub slices: Vec<Bytes>,
+    pub bytes: usize,
+    /// The reader's history parted from the log's: epoch and end offset of the common part.
+    pub diverging: Option<(i32, i64)>,
+    /// Producer id and first offset of each aborted transaction in the range; only for read_committed.
+    pub aborted: Vec<(i64, i64)>,
+}
+
+impl<D: Disk, R: Runtime> Partitions<D, R> {
+    /// Reads what there is; waits for more when asked to.
+    pub async fn fetch(&self, request: FetchShard) -> Vec<Fetched> {
+        let fetched = self.fetch_now(&request).await;
+        let Some(wait) = request.wait else { return fetched };
+        if is_enough(&fetched, wait.min_bytes) {
+            return fetched;
+        }
+        self.wait_for_data(&request, wait).await;
+        self.fetch_now(&request).await
+    }
+
+    async fn fetch_now(&self, request: &FetchShard) -> Vec<Fetched> {
+        let mut left = request.max_bytes;
+        let mut is_first = true;
+        let mut fetched = Vec::with_capacity(request.parts.len());
+        for part in &request.parts {
+            let max_bytes = part.max_bytes.min(left);
+            let outcome = self.fetch_part(part, max_bytes, is_first, request.read_committed).await;
+            if let Ok(data) = &outcome
+                && data.bytes > 0
+            {
+                left = left.saturating_sub(data.bytes);
+                is_first = false;
+            }
+            fetched.push(Fetched { slot: part.slot, outcome });
+        }
+        fetched
+    }
+
+    async fn fetch_part(
+        &self,
+        part: &FetchPart,
+        max_bytes: usize,
+        min_one_batch: bool,
+        read_committed: bool,
+    ) -> Result<FetchedData, Refusal> {
+        let partition = self.leader(part.partition).map_err(Refusal::of)?;
+        partition.check_leader_epoch(part.current_leader_epoch).map_err(Refusal::of)?;
+        let high_watermark = partition.high_watermark();
+        let last_stable_offset = partition.last_stable_offset();
+        let mut data = FetchedData {
+            high_watermark,
+            last_stable_offset,
+            log_start_offset: partition.log.log_start_offset(),
+            ..FetchedData::default()
+        };
+        if part.last_fetched_epoch >= 0 {
+            data.diverging = diverging(&partition, part)?;
+            if data.diverging.is_some() {
+                return Ok(data);
+            }
+        }
+        let upper_bound = if read_committed { last_stable_offset } else { high_watermark };
+        let request = ReadRequest { offset: part.fetch_offset, upper_bound, max_bytes, min_one_batch };
+        let read = partition.log.read(request).await.map_err(|error| Refusal::from_read(&error))?;
+        data.slices = read.slices;
+        data.bytes = read.bytes;
+        Ok(data)
+    }
+
+    /// Waits until the partitions have `min_bytes` together, or any of them an error, or time is up.
+    pub async fn wait_for_data(&self, request: &FetchShard, wait: FetchWait) {
+        let cancelled = Rc::new(Notify::new());
+        self.parked.borrow_mut().insert(wait.id, Rc::clone(&cancelled));
+        let enough = self.wait_enough(request, wait.min_bytes);
+        let over = async {
+            futures_lite::future::or(cancelled.notified(), self.runtime.sleep(wait.wait)).await;
+        };
+        futures_lite::future::or(enough, over).await;
+        self.parked.borrow_mut().remove(&wait.id);
+    }
+
+    /// Ends a wait whose fetch is answered from elsewhere.
+    pub fn cancel_wait(&self, id: WaitId) {
+        if let Some(cancelled) = self.parked.borrow().get(&id) {
+            cancelled.notify_all();
+        }
+    }
+
+    async fn wait_enough(&self, request: &FetchShard, min_bytes: usize) {
+        let waiter = Rc::new(Waiter::default());
+        let mut partitions = Vec::with_capacity(request.parts.len());
+        let mut interests = Vec::with_capacity(request.parts.len());
+        for (index, part) in request.parts.iter().enumerate() {
+            let Ok(partition) = self.leader(part.partition) else { return };
+            interests.push(partition.waiters.join(&waiter, index));
+            partitions.push(partition);
+        }
+        let look = |index: usize| {
+            let (part, partition) = (request.parts.get(index)?, partitions.get(index)?);
+            self.find(part.partition)?;
+            available(partition, part, request.read_committed)
+        };
+        let mut bytes = vec![0_usize; partitions.len()];
+        let mut dirty: Vec<usize> = (0..partitions.len()).collect();
+        loop {
+            for index in dirty {
+                let Some(found) = look(index) else { return };
+                bytes[index] = found;
+            }
+            if self.stopping.get() || bytes.iter().sum::<usize>() >= min_bytes.max(1) {
+                return;
+            }
+            dirty = waiter.next().await;
+        }
+    }
+}
+
+/// Whether a fetch is answered without waiting: there are bytes, or something that must be told.
+pub fn is_enough(fetched: &[Fetched], min_bytes: usize) -> bool {
+    let mut bytes = 0;
+    for part in fetched {
+        match &part.outcome {
+            Ok(data) if data.diverging.is_none() => bytes += data.bytes,
+            Ok(_) | Err(_) => return true,
+        }
+    }
+    bytes >= min_bytes
+}
+
+/// Bytes that could be read now; `None` when the partition has something else to tell.
+fn available<D: Disk, R: Runtime>(
+    partition: &Partition<D, R>,
+    part: &FetchPart,
+    read_committed: bool,
+) -> Option<usize> {
+    partition.check_leader_epoch(part.current_leader_epoch).ok()?;
+    let upper_bound = if read_committed { partition.last_stable_offset() } else { partition.high_watermark() };
+    let request =
+        ReadRequest { offset: part.fetch_offset, upper_bound, max_bytes: part.max_bytes, min_one_batch: true };
+    match partition.log.read_tail(request) {
+        Ok(Some(found)) => Some(found.bytes),
+        // On disk: old data is there at once, in whatever amount.
+        Ok(None) => Some(part.max_bytes.max(1)),
+        Err(_) => None,
+    }
+}
+
+/// Where the reader's history parts from the log's (KIP-320); `None` when it does not.
+fn diverging<D: Disk, R: Runtime>(
+    partition: &Partition<D, R>,
+    part: &FetchPart,
+) -> Result<Option<(i32, i64)>, Refusal> {
+    let found = partition.log.end_offset_for_epoch(part.last_fetched_epoch);
+    if found.end_offset < 0 {
+        return Err(Refusal::of(ErrorCode::OffsetOutOfRange));
+    }
+    let is_parted = found.epoch < part.last_fetched_epoch || found.end_offset < part.fetch_offset;
+    Ok(is_parted.then_some((found.epoch, found.end_offset)))
+}

@@ -1,0 +1,150 @@
+//! The partitions of one shard: which there are, where each one's log is, who waits for it.
+//!
+//! Every partition of the image that this broker leads and that [`crate::shard::placement`] gives to this shard has an open
+//! log here. Requests come through `shard/service`, one message per shard; what a request changes is changed before its
+//! first wait, so requests take effect in the order in which they were dispatched.
+
+pub mod fetch;
+pub mod offsets;
+pub mod produce;
+pub mod reconcile;
+mod waiter;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use walser_machine::ids::TopicId;
+use walser_protocol::ErrorCode;
+use walser_storage::cache::tail::TailBudget;
+use walser_storage::data_dir::DataDir;
+use walser_storage::disk::Disk;
+use walser_storage::log::Log;
+use walser_storage::runtime::Runtime;
+use walser_storage::runtime::channel::Gate;
+
+use crate::config::topic::TopicConfig;
+
+pub use waiter::{WaitId, Waiters};
+
+/// Names a partition wherever it is; a topic made again under an old name is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartitionId {
+    pub topic_id: TopicId,
+    pub index: i32,
+}
+
+/// A partition this broker leads, on the shard that owns it.
+pub struct Partition<D: Disk, R: Runtime> {
+    pub id: PartitionId,
+    pub topic: Arc<str>,
+    pub log: Log<D, R>,
+    pub leader_epoch: Cell<i32>,
+    config: RefCell<Rc<TopicConfig>>,
+    waiters: Rc<Waiters>,
+}
+
+impl<D: Disk, R: Runtime> Partition<D, R> {
+    pub fn config(&self) -> Rc<TopicConfig> {
+        Rc::clone(&self.config.borrow())
+    }
+
+    /// Exclusive: what consumers may read. With one replica that is what has reached the topic's durability level.
+    pub fn high_watermark(&self) -> i64 {
+        self.log.committed_end_offset()
+    }
+
+    /// Exclusive: what read_committed consumers may read.
+    pub fn last_stable_offset(&self) -> i64 {
+        let high_watermark = self.high_watermark();
+        self.log.first_unstable_offset(high_watermark).map_or(high_watermark, |first| first.min(high_watermark))
+    }
+
+    /// Checks the leader epoch a client believes in; -1 believes in none.
+    pub fn check_leader_epoch(&self, current_leader_epoch: i32) -> Result<(), ErrorCode> {
+        let known = self.leader_epoch.get();
+        match current_leader_epoch {
+            -1 => Ok(()),
+            older if older < known => Err(ErrorCode::FencedLeaderEpoch),
+            newer if newer > known => Err(ErrorCode::UnknownLeaderEpoch),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the partitions of a shard share.
+pub struct PartitionSettings<D> {
+    pub data_dir: DataDir<D>,
+    pub node_id: i32,
+    /// Bytes of recent batches kept in memory.
+    pub tail_bytes_max: usize,
+}
+
+/// All partitions of one shard.
+pub struct Partitions<D: Disk, R: Runtime> {
+    pub disk: D,
+    pub runtime: R,
+    pub settings: PartitionSettings<D>,
+    by_id: RefCell<BTreeMap<PartitionId, Rc<Partition<D, R>>>>,
+    /// Ours, but their logs could not be opened.
+    failed: RefCell<BTreeSet<PartitionId>>,
+    budget: Rc<TailBudget>,
+    /// Fetches parked on this shard.
+    parked: RefCell<BTreeMap<WaitId, Rc<walser_storage::runtime::channel::Notify>>>,
+    /// Opening, closing and deleting of logs.
+    tasks: Gate,
+    /// Nothing is waited for any more.
+    stopping: Cell<bool>,
+}
+
+impl<D: Disk, R: Runtime> Partitions<D, R> {
+    pub fn new(disk: D, runtime: R, settings: PartitionSettings<D>) -> Rc<Self> {
+        let budget = TailBudget::new(settings.tail_bytes_max);
+        Rc::new(Self {
+            disk,
+            runtime,
+            settings,
+            by_id: RefCell::default(),
+            failed: RefCell::default(),
+            budget,
+            parked: RefCell::default(),
+            tasks: Gate::new(),
+            stopping: Cell::new(false),
+        })
+    }
+
+    /// The partition, where this shard owns it and leads it.
+    pub fn find(&self, id: PartitionId) -> Option<Rc<Partition<D, R>>> {
+        self.by_id.borrow().get(&id).cloned()
+    }
+
+    /// The partition a request names; what is not here has moved or is gone, which one error says.
+    pub fn leader(&self, id: PartitionId) -> Result<Rc<Partition<D, R>>, ErrorCode> {
+        self.find(id).ok_or_else(|| {
+            let is_offline = self.failed.borrow().contains(&id);
+            if is_offline { ErrorCode::KafkaStorageError } else { ErrorCode::NotLeaderOrFollower }
+        })
+    }
+
+    /// In ascending order of topic id and index.
+    pub fn all(&self) -> Vec<Rc<Partition<D, R>>> {
+        self.by_id.borrow().values().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_id.borrow().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Answers everything that waits with what there is.
+    pub fn stop_waiting(&self) {
+        self.stopping.set(true);
+        for partition in self.by_id.borrow().values() {
+            partition.waiters.wake_all();
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What the owner shard knows about offsets, epochs, producers and sizes.
+
+use walser_protocol::ErrorCode;
+use walser_storage::disk::Disk;
+use walser_storage::runtime::Runtime;
+
+use super::{Partition, PartitionId, Partitions};
+use crate::error::Refusal;
+
+/// An offset by timestamp, or by one of Kafka's special ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffsetSpec {
+    /// -1: the high watermark, or the last stable offset.
+    Latest,
+    /// -2: the log start offset.
+    Earliest,
+    /// -3: the first record with the largest timestamp.
+    MaxTimestamp,
+    /// -4: the first offset on local disks; without tiering the log start offset.
+    EarliestLocal,
+    /// -5: the last offset in tiered storage; without tiering there is none.
+    LatestTiered,
+    /// -6: the first offset that waits for its upload; without tiering there is none.
+    EarliestPendingUpload,
+    /// The first record at or after this time.
+    Timestamp(i64),
+}
+
+impl OffsetSpec {
+    /// `None` for negative timestamps that mean nothing.
+    pub const fn from_wire(timestamp: i64) -> Option<Self> {
+        match timestamp {
+            -1 => Some(Self::Latest),
+            -2 => Some(Self::Earliest),
+            -3 => Some(Self::MaxTimestamp),
+            -4 => Some(Self::EarliestLocal),
+            -5 => Some(Self::LatestTiered),
+            -6 => Some(Self::EarliestPendingUpload),
+            0.. => Some(Self::Timestamp(timestamp)),
+            _ => None,
+        }
+    }
+}
+
+/// One partition of ListOffsets.
+#[derive(Clone, Copy, Debug)]
+pub struct OffsetQuery {
+    pub slot: usize,
+    pub partition: PartitionId,
+    pub current_leader_epoch: i32,
+    pub spec: OffsetSpec,
+    pub read_committed: bool,
+}
+
+/// -1 in every field that does not apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundOffset {
+    pub timestamp: i64,
+    pub offset: i64,
+    pub leader_epoch: i32,
+}
+
+impl FoundOffset {
+    const NONE: Self = Self { timestamp: -1, offset: -1, leader_epoch: -1 };
+}
+
+/// One partition of OffsetForLeaderEpoch.
+#[derive(Clone, Copy, Debug)]
+pub struct EpochQuery {
+    pub slot: usize,
+    pub partition: PartitionId,
+    pub current_leader_epoch: i32,
+    pub leader_epoch: i32,
+}
+
+/// An answer that belongs to one place of the response.
+#[derive(Clone, Debug)]
+pub struct Answer<T> {
+    pub slot: usize,
+    pub outcome: Result<T, Refusal>,
+}
+
+/// A producer that has written to a partition (KIP-664).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActiveProducer {
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub last_sequence: i32,
+    pub last_timestamp: i64,
+    pub coordinator_epoch: i32,
+    /// -1 without an open transaction.
+    pub current_txn_start_offset: i64,
+}
+
+/// A log of this shard, as DescribeLogDirs shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSize {
+    pub topic: std::sync::Arc<str>,
+    pub partition: PartitionId,
+    pub bytes: u64,
+}
+
+impl<D: Disk, R: Runtime> Partitions<D, R> {
+    /// Answers ListOffsets.
+    pub async fn list_offsets(&self, queries: Vec<OffsetQuery>) -> Vec<Answer<FoundOffset>> {
+        let mut answers = Vec::with_capacity(queries.len());
+        for query in queries {
+            let outcome = match self.ask(query.partition, query.current_leader_epoch) {
+                Ok(partition) => find_offset(&partition, query).await,
+                Err(refusal) => Err(refusal),
+            };
+            answers.push(Answer { slot: query.slot, outcome });
+        }
+        answers
+    }
+
+    /// Answers OffsetForLeaderEpoch: epoch and end offset, both -1 when the epoch is unknown.
+    pub fn epoch_ends(&self, queries: &[EpochQuery]) -> Vec<Answer<(i32, i64)>> {
+        queries
+            .iter()
+            .map(|query| {
+                let outcome = self.ask(query.partition, query.current_leader_epoch).map(|partition| {
+                    let found = partition.log.end_offset_for_epoch(query.leader_epoch);
+                    (found.epoch, found.end_offset)
+                });
+                Answer { slot: query.slot, outcome }
+            })
+            .collect()
+    }
+
+    /// Answers DescribeProducers, in ascending order of producer id.
+    pub fn active_producers(&self, queries: &[(usize, PartitionId)]) -> Vec<Answer<Vec<ActiveProducer>>> {
+        queries
+            .iter()
+            .map(|(slot, id)| {
+                let outcome = self.leader(*id).map_err(Refusal::of).map(|partition| producers_of(&partition));
+                Answer { slot: *slot, outcome }
+            })
+            .collect()
+    }
+
+    /// Every log of this shard.
+    pub fn log_sizes(&self) -> Vec<LogSize> {
+        self.by_id
+            .borrow()
+            .values()
+            .map(|partition| LogSize {
+                topic: std::sync::Arc::clone(&partition.topic),
+                partition: partition.id,
+                bytes: partition.log.size_bytes(),
+            })
+            .collect()
+    }
+
+    fn ask(&self, id: PartitionId, current_leader_epoch: i32) -> Result<std::rc::Rc<Partition<D, R>>, Refusal> {
+        let partition = self.leader(id).map_err(Refusal::of)?;
+        partition.check_leader_epoch(current_leader_epoch).map_err(Refusal::of)?;
+        Ok(partition)
+    }
+}
+
+async fn find_offset<D: Disk, R: Runtime>(
+    partition: &Partition<D, R>,
+    query: OffsetQuery,
+) -> Result<FoundOffset, Refusal> {
+    let log = &partition.log;
+    let upper_bound = if query.read_committed { partition.last_stable_offset() } else { partition.high_watermark() };
+    let found = match query.spec {
+        OffsetSpec::Latest => {
+            FoundOffset { timestamp: -1, offset: upper_bound, leader_epoch: partition.leader_epoch.get() }
+        }
+        OffsetSpec::Earliest | OffsetSpec::EarliestLocal => {
+            let offset = log.log_start_offset();
+            let is_known = log.epoch_at(offset);
+            FoundOffset { timestamp: -1, offset, leader_epoch: is_known.unwrap_or(-1) }
+        }
+        OffsetSpec::LatestTiered | OffsetSpec::EarliestPendingUpload => FoundOffset::NONE,
+        OffsetSpec::MaxTimestamp | OffsetSpec::Timestamp(_) => return Err(Refusal::of(ErrorCode::UnknownServerError)),
+    };
+    Ok(found)
+}
+
+fn producers_of<D: Disk, R: Runtime>(partition: &Partition<D, R>) -> Vec<ActiveProducer> {
+    partition.log.with_producers(|producers| {
+        producers
+            .iter()
+            .map(|(producer_id, entry)| ActiveProducer {
+                producer_id,
+                producer_epoch: entry.producer_epoch,
+                last_sequence: entry.last_sequence(),
+                last_timestamp: entry.last_timestamp,
+                coordinator_epoch: entry.coordinator_epoch,
+                current_txn_start_offset: entry.current_txn_first_offset.unwrap_or(-1),
+            })
+            .collect()
+    })
+}
+
+/// Kafka's answer to a timestamp that means nothing.
+pub const BAD_TIMESTAMP: ErrorCode = ErrorCode::UnsupportedForMessageFormat;

@@ -1,0 +1,120 @@
+//! Errors of operations, given Kafka's codes and a text for the client: once, here, exhaustively.
+
+use walser_protocol::ErrorCode;
+use walser_protocol::records::batch::TimestampType;
+use walser_storage::error::{AppendError, CommitError, LogOffline, ReadError};
+use walser_storage::producer_state::ProducerError;
+use walser_storage::validate::{ValidateConfig, ValidateError};
+
+use crate::config::topic::TopicConfig;
+
+/// Why a partition of a request got nothing, as the response says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: ErrorCode,
+    /// For responses that carry a text.
+    pub message: Option<String>,
+    /// Index in the batch and what is wrong with that record (KIP-467).
+    pub record_errors: Vec<(i32, Option<String>)>,
+    /// -1 where unknown.
+    pub log_start_offset: i64,
+}
+
+impl Refusal {
+    /// An error that needs no words.
+    pub const fn of(code: ErrorCode) -> Self {
+        Self { code, message: None, record_errors: Vec::new(), log_start_offset: -1 }
+    }
+
+    pub fn with_message(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { message: Some(message.into()), ..Self::of(code) }
+    }
+}
+
+impl Refusal {
+    /// Of a batch that was not accepted as it came.
+    pub fn from_validate(error: &ValidateError, log_start_offset: i64) -> Self {
+        let code = match error {
+            ValidateError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+            ValidateError::Corrupt(_) => ErrorCode::CorruptMessage,
+            ValidateError::LogAppendTimeByProducer => ErrorCode::InvalidTimestamp,
+            ValidateError::NoBatch
+            | ValidateError::MoreThanOneBatch { .. }
+            | ValidateError::UnsupportedMagic { .. }
+            | ValidateError::BadBaseOffset { .. }
+            | ValidateError::BadCount { .. }
+            | ValidateError::ControlBatch
+            | ValidateError::BadSequence { .. } => ErrorCode::InvalidRecord,
+        };
+        Self { log_start_offset, ..Self::with_message(code, error.to_string()) }
+    }
+
+    /// Of a batch that the log did not take.
+    pub fn from_append(error: &AppendError, log_start_offset: i64) -> Self {
+        let code = match error {
+            AppendError::Producer(error) => match error {
+                ProducerError::InvalidEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+                ProducerError::OutOfOrderSequence { .. } | ProducerError::NewEpochNotAtZero { .. } => {
+                    ErrorCode::OutOfOrderSequenceNumber
+                }
+                ProducerError::NotTransactional { .. } => ErrorCode::InvalidTxnState,
+                ProducerError::CoordinatorFenced { .. } => ErrorCode::TransactionCoordinatorFenced,
+            },
+            AppendError::BatchExceedsSegment { .. } => ErrorCode::RecordListTooLarge,
+            // A produce request names no epoch: leadership lost before or during the write is one error.
+            AppendError::StaleLeaderEpoch { .. } => ErrorCode::NotLeaderOrFollower,
+            // Both retriable, after a refresh of the metadata that finds the same leader again.
+            AppendError::Overloaded { .. } | AppendError::Unavailable(_) => ErrorCode::KafkaStorageError,
+            AppendError::OffsetsExhausted => ErrorCode::InvalidRecord,
+            AppendError::Offline(error) => offline_code(error),
+        };
+        Self { log_start_offset, ..Self::with_message(code, error.to_string()) }
+    }
+
+    /// Of a batch that is in the log and did not become durable in time.
+    pub fn from_commit(error: &CommitError) -> Self {
+        let code = match error {
+            CommitError::Unavailable(_) => ErrorCode::KafkaStorageError,
+            CommitError::Offline(error) => offline_code(error),
+        };
+        Self::with_message(code, error.to_string())
+    }
+
+    /// Of a read.
+    pub fn from_read(error: &ReadError) -> Self {
+        let code = match error {
+            ReadError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+            ReadError::Corrupt(corruption) => {
+                tracing::error!(%corruption, "read refused");
+                ErrorCode::CorruptMessage
+            }
+            ReadError::Disk(error) => {
+                tracing::error!(%error, "read failed");
+                ErrorCode::KafkaStorageError
+            }
+        };
+        Self::with_message(code, error.to_string())
+    }
+}
+
+fn offline_code(error: &LogOffline) -> ErrorCode {
+    match error {
+        LogOffline::Failed(_) | LogOffline::Corrupt(_) => ErrorCode::KafkaStorageError,
+        // Deleted, or the broker stops: the client asks for the metadata and finds out.
+        LogOffline::Closed => ErrorCode::NotLeaderOrFollower,
+    }
+}
+
+/// What storage checks of a batch on a topic with this configuration.
+pub fn validate_config(config: &TopicConfig) -> ValidateConfig {
+    ValidateConfig {
+        max_message_bytes: config.max_message_bytes.unsigned_abs(),
+        is_compacted: config.cleanup.compact,
+        timestamp_type: match config.timestamp_type {
+            crate::config::topic::TimestampType::CreateTime => TimestampType::CreateTime,
+            crate::config::topic::TimestampType::LogAppendTime => TimestampType::LogAppendTime,
+        },
+        timestamp_before_max_ms: config.timestamp_before_max_ms,
+        timestamp_after_max_ms: config.timestamp_after_max_ms,
+    }
+}

@@ -1,0 +1,422 @@
+//! Fetch, versions 4 to 18, for consumers.
+//!
+//! Answered at once when there is `min_bytes` to read, when anything has an error or diverges (KIP-320), when nothing is
+//! asked for, or when `max_wait_ms` is 0; else parked until then. Partitions are read in the order of the request; the first
+//! that has data gives at least one batch whatever its size (KIP-74), the others what still fits. Sessions (KIP-227) live on
+//! the connection's shard. From version 13 topics go by id; from 16 on a wrong leader is answered with the right one.
+//!
+//! Gaps: there are no followers yet, so replica ids, rack ids and preferred replicas change nothing.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use walser_machine::fetch_session::{
+    FetchContext, FetchKey, FetchWish, FetchedState, SessionError, SessionRequest, TopicKey,
+};
+use walser_protocol::messages::fetch::{
+    AbortedTransaction, EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
+    NodeEndpoint, PartitionData,
+};
+use walser_protocol::records::batch::BatchView;
+use walser_protocol::types::{Records, Uuid};
+use walser_protocol::{DecodeError, ErrorCode, Reader};
+use walser_storage::runtime::Runtime;
+
+use super::topics::NamedTopic;
+use super::{Frame, HandlerOutcome, RequestContext};
+use crate::driver::partition::fetch::{FetchPart, FetchShard, FetchWait, Fetched, FetchedData, is_enough};
+use crate::error::Refusal;
+use crate::shard::placement::ShardId;
+use crate::shard::service::{ShardReply, ShardRequest};
+
+/// First version in which topics go by id.
+const TOPIC_IDS_FROM: i16 = 13;
+/// First version with sessions.
+const SESSIONS_FROM: i16 = 7;
+/// First version in which the broker's endpoints go along.
+const ENDPOINTS_FROM: i16 = 16;
+
+/// The request as far as it outlives its frame.
+struct Plan {
+    session: FetchContext,
+    max_wait: Duration,
+    min_bytes: usize,
+    max_bytes: usize,
+    read_committed: bool,
+    /// One for each partition of the session's context.
+    slots: Vec<Slot>,
+}
+
+struct Slot {
+    topic: Rc<NamedTopic>,
+    index: i32,
+    target: Result<FetchPart, ErrorCode>,
+}
+
+/// Reads for one request.
+pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
+    let plan = match plan(&context, &frame) {
+        Ok(Ok(plan)) => plan,
+        Ok(Err(error)) => return refuse(&context, error),
+        Err(error) => return context.malformed(&error),
+    };
+    drop(frame);
+    let outcomes = read(&context, &plan).await;
+    answer(&context, &plan, &outcomes)
+}
+
+fn plan(context: &RequestContext, frame: &Frame) -> Result<Result<Plan, SessionError>, DecodeError> {
+    let mut reader = Reader::new(frame.body());
+    let request = FetchRequest::decode(&mut reader, context.version)?;
+    let now = context.shard.runtime.now().since_start();
+    let session = match context.shard.fetch_sessions.borrow_mut().begin(session_request(context, &request), now) {
+        Ok(session) => session,
+        Err(error) => return Ok(Err(error)),
+    };
+    let limit = context.shard.fetch_bytes_max();
+    let positive = |raw: i32| usize::try_from(raw).unwrap_or(0);
+    let max_bytes = positive(request.max_bytes).min(limit);
+    Ok(Ok(Plan {
+        slots: slots(context, &session),
+        session,
+        max_wait: Duration::from_millis(positive(request.max_wait_ms) as u64),
+        min_bytes: positive(request.min_bytes).min(max_bytes),
+        max_bytes,
+        read_committed: request.isolation_level == 1,
+    }))
+}
+
+fn session_request(context: &RequestContext, request: &FetchRequest<'_>) -> SessionRequest {
+    let uses_topic_ids = context.version >= TOPIC_IDS_FROM;
+    let key = |name: &str, id: Uuid| match uses_topic_ids {
+        true => TopicKey::Id(id),
+        false => TopicKey::Name(name.into()),
+    };
+    let mut partitions = Vec::new();
+    for topic in &request.topics {
+        let topic_key = key(topic.topic, topic.topic_id);
+        for partition in &topic.partitions {
+            let wish = FetchWish {
+                fetch_offset: partition.fetch_offset,
+                partition_max_bytes: partition.partition_max_bytes,
+                current_leader_epoch: partition.current_leader_epoch,
+                last_fetched_epoch: partition.last_fetched_epoch,
+            };
+            partitions.push((FetchKey { topic: topic_key.clone(), partition_index: partition.partition }, wish));
+        }
+    }
+    let mut forgotten = Vec::new();
+    for topic in &request.forgotten_topics_data {
+        let topic_key = key(topic.topic, topic.topic_id);
+        let keys = topic.partitions.iter().map(|index| FetchKey { topic: topic_key.clone(), partition_index: *index });
+        forgotten.extend(keys);
+    }
+    let session_epoch = if context.version >= SESSIONS_FROM { request.session_epoch } else { -1 };
+    SessionRequest { session_id: request.session_id, session_epoch, uses_topic_ids, partitions, forgotten }
+}
+
+fn slots(context: &RequestContext, session: &FetchContext) -> Vec<Slot> {
+    let image = context.shard.image();
+    let mut last: Option<(TopicKey, Rc<NamedTopic>)> = None;
+    let mut slots = Vec::with_capacity(session.partitions.len());
+    for (slot, (key, wish)) in session.partitions.iter().enumerate() {
+        let topic = match &last {
+            Some((known, topic)) if *known == key.topic => Rc::clone(topic),
+            Some(_) | None => Rc::new(match &key.topic {
+                TopicKey::Name(name) => NamedTopic::by_name(&image, name),
+                TopicKey::Id(id) => NamedTopic::by_id(&image, *id),
+            }),
+        };
+        last = Some((key.topic.clone(), Rc::clone(&topic)));
+        let index = key.partition_index;
+        let target = topic.partition(index).map(|partition| FetchPart {
+            slot,
+            partition,
+            fetch_offset: wish.fetch_offset,
+            max_bytes: usize::try_from(wish.partition_max_bytes).unwrap_or(0),
+            current_leader_epoch: wish.current_leader_epoch,
+            last_fetched_epoch: wish.last_fetched_epoch,
+        });
+        slots.push(Slot { topic, index, target });
+    }
+    slots
+}
+
+/// Reads every partition, waiting where that is asked for; one outcome for each slot.
+async fn read(context: &RequestContext, plan: &Plan) -> Vec<Result<FetchedData, Refusal>> {
+    let mut by_shard: BTreeMap<ShardId, Vec<FetchPart>> = BTreeMap::new();
+    for part in plan.slots.iter().filter_map(|slot| slot.target.as_ref().ok()) {
+        let owner = context.shard.owner(part.partition);
+        by_shard.entry(owner).or_default().push(*part);
+    }
+    let may_wait = !plan.max_wait.is_zero()
+        && plan.min_bytes > 0
+        && !plan.slots.is_empty()
+        && plan.slots.iter().all(|slot| slot.target.is_ok());
+    if by_shard.len() == 1 || !may_wait {
+        let wait = (may_wait).then(|| wait_for(context, plan.min_bytes, plan.max_wait));
+        let fetched = fetch_all(context, plan, &by_shard, wait).await;
+        return fill(plan, fetched);
+    }
+    let fetched = fetch_all(context, plan, &by_shard, None).await;
+    if is_enough(&fetched, plan.min_bytes) {
+        return fill(plan, fetched);
+    }
+    wait_any(context, plan, &by_shard, &fetched).await;
+    fill(plan, fetch_all(context, plan, &by_shard, None).await)
+}
+
+fn wait_for(context: &RequestContext, min_bytes: usize, wait: Duration) -> FetchWait {
+    FetchWait { id: (context.connection.id, context.shard.next_wait()), min_bytes, wait }
+}
+
+/// One message to every owner; the answers in no order.
+async fn fetch_all(
+    context: &RequestContext,
+    plan: &Plan,
+    by_shard: &BTreeMap<ShardId, Vec<FetchPart>>,
+    wait: Option<FetchWait>,
+) -> Vec<Fetched> {
+    let mut dispatched = Vec::with_capacity(by_shard.len());
+    for (owner, parts) in by_shard {
+        let request =
+            FetchShard { parts: parts.clone(), max_bytes: plan.max_bytes, read_committed: plan.read_committed, wait };
+        dispatched.push((*owner, context.shard.dispatch(*owner, ShardRequest::Fetch(request)).await));
+    }
+    context.order_fixed();
+    let mut fetched = Vec::with_capacity(plan.slots.len());
+    for (owner, dispatched) in dispatched {
+        let guard = wait.map(|wait| CancelOnDrop { context, owners: vec![owner], wait });
+        if let Ok(ShardReply::Fetched(parts)) = dispatched.reply().await {
+            fetched.extend(parts);
+        }
+        if let Some(guard) = guard {
+            guard.answered();
+        }
+    }
+    fetched
+}
+
+/// Waits on every owner until one of them has its share of what is missing.
+async fn wait_any(
+    context: &RequestContext,
+    plan: &Plan,
+    by_shard: &BTreeMap<ShardId, Vec<FetchPart>>,
+    fetched: &[Fetched],
+) {
+    let mut have = vec![0; plan.slots.len()];
+    for Fetched { slot, outcome } in fetched {
+        have[*slot] = outcome.as_ref().map_or(0, |data| data.bytes);
+    }
+    let missing = plan.min_bytes.saturating_sub(have.iter().sum()).max(1);
+    let waited = context.shard.runtime.now().saturating_since(context.received_at);
+    let wait = wait_for(context, 0, plan.max_wait.saturating_sub(waited));
+    let mut waiting = Vec::with_capacity(by_shard.len());
+    for (owner, parts) in by_shard {
+        // The owner counts what it has already given, too.
+        let given: usize = parts.iter().map(|part| have[part.slot]).sum();
+        let mine = given + missing.div_ceil(by_shard.len());
+        let request = FetchShard {
+            parts: parts.clone(),
+            max_bytes: plan.max_bytes,
+            read_committed: plan.read_committed,
+            wait: Some(FetchWait { min_bytes: mine, ..wait }),
+        };
+        waiting.push(context.shard.dispatch(*owner, ShardRequest::WaitForData(request)).await);
+    }
+    let guard = CancelOnDrop { context, owners: by_shard.keys().copied().collect(), wait };
+    let mut replies: Vec<_> = waiting.into_iter().map(|dispatched| Box::pin(dispatched.reply())).collect();
+    std::future::poll_fn(|task| {
+        let is_any = replies.iter_mut().any(|reply| reply.as_mut().poll(task).is_ready());
+        if is_any { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    drop(guard);
+}
+
+/// Ends parked waits on other shards when the fetch is answered from elsewhere or its connection goes.
+struct CancelOnDrop<'a> {
+    context: &'a RequestContext,
+    owners: Vec<ShardId>,
+    wait: FetchWait,
+}
+
+impl CancelOnDrop<'_> {
+    fn answered(mut self) {
+        self.owners.clear();
+    }
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        for owner in self.owners.drain(..) {
+            self.context.shard.cancel_wait(owner, self.wait.id);
+        }
+    }
+}
+
+/// One outcome for each slot, within the byte limit in the order of the request.
+fn fill(plan: &Plan, fetched: Vec<Fetched>) -> Vec<Result<FetchedData, Refusal>> {
+    let mut outcomes: Vec<Result<FetchedData, Refusal>> = plan
+        .slots
+        .iter()
+        .map(|slot| match &slot.target {
+            Ok(_) => Err(Refusal::of(ErrorCode::NotLeaderOrFollower)),
+            Err(code) => Err(Refusal::of(*code)),
+        })
+        .collect();
+    for Fetched { slot, outcome } in fetched {
+        outcomes[slot] = outcome;
+    }
+    let mut left = plan.max_bytes;
+    let mut is_first = true;
+    for data in outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok()) {
+        if data.bytes == 0 {
+            continue;
+        }
+        // Each owner read as if it were alone: what is too much together is given up again, whole batches at a time.
+        if data.bytes > left {
+            keep_whole_batches(data, left, is_first);
+        }
+        is_first &= data.bytes == 0;
+        left = left.saturating_sub(data.bytes);
+    }
+    outcomes
+}
+
+/// Keeps the batches that fit into `max_bytes`, and the first in any case when `min_one_batch`.
+fn keep_whole_batches(data: &mut FetchedData, max_bytes: usize, min_one_batch: bool) {
+    let mut kept = 0;
+    let mut slices: Vec<Bytes> = Vec::new();
+    for slice in &data.slices {
+        let mut end = 0;
+        while let Some(Ok((batch, _))) = slice.get(end..).filter(|rest| !rest.is_empty()).map(BatchView::parse) {
+            let total = batch.total_len();
+            let is_fitting = kept + total <= max_bytes || (min_one_batch && kept == 0);
+            if !is_fitting {
+                break;
+            }
+            end += total;
+            kept += total;
+        }
+        if end > 0 {
+            slices.push(slice.slice(..end));
+        }
+        if end < slice.len() {
+            break;
+        }
+    }
+    data.slices = slices;
+    data.bytes = kept;
+}
+
+fn refuse(context: &RequestContext, error: SessionError) -> HandlerOutcome {
+    let code = match error {
+        SessionError::IdNotFound => ErrorCode::FetchSessionIdNotFound,
+        SessionError::InvalidEpoch => ErrorCode::InvalidFetchSessionEpoch,
+        SessionError::TopicIdError => ErrorCode::FetchSessionTopicIdError,
+    };
+    context.reply(&FetchResponse { error_code: code.code(), ..FetchResponse::default() })
+}
+
+fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<FetchedData, Refusal>]) -> HandlerOutcome {
+    let states: Vec<FetchedState> = outcomes.iter().map(fetched_state).collect();
+    let now = context.shard.runtime.now().since_start();
+    let session = context.shard.fetch_sessions.borrow_mut().finish(&plan.session, &states, now);
+    let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
+    let mut last: Option<&Rc<NamedTopic>> = None;
+    let mut is_led_elsewhere = false;
+    for ((slot, outcome), _) in plan.slots.iter().zip(outcomes).zip(&session.include).filter(|(_, include)| **include) {
+        if !last.is_some_and(|topic| Rc::ptr_eq(topic, &slot.topic)) {
+            responses.push(FetchableTopicResponse {
+                topic: &slot.topic.name,
+                topic_id: slot.topic.topic_id,
+                partitions: Vec::new(),
+            });
+            last = Some(&slot.topic);
+        }
+        let data = partition_data(slot, outcome, plan.read_committed);
+        is_led_elsewhere |= data.error_code == ErrorCode::NotLeaderOrFollower.code();
+        if let Some(topic) = responses.last_mut() {
+            topic.partitions.push(data);
+        }
+    }
+    let listener = &context.connection.listener;
+    let mut node_endpoints = Vec::new();
+    if is_led_elsewhere && context.version >= ENDPOINTS_FROM {
+        node_endpoints.push(NodeEndpoint {
+            node_id: context.shard.settings.config.node_id,
+            host: &listener.advertised.host,
+            port: i32::from(listener.advertised.port),
+            rack: context.shard.settings.config.rack.as_deref(),
+        });
+    }
+    let session_id = session.session_id;
+    context.reply(&FetchResponse { session_id, responses, node_endpoints, ..FetchResponse::default() })
+}
+
+fn fetched_state(outcome: &Result<FetchedData, Refusal>) -> FetchedState {
+    match outcome {
+        Ok(data) => FetchedState {
+            has_records: data.bytes > 0,
+            high_watermark: data.high_watermark,
+            log_start_offset: data.log_start_offset,
+            must_respond: data.diverging.is_some(),
+            is_error: false,
+        },
+        Err(_) => FetchedState {
+            has_records: false,
+            high_watermark: -1,
+            log_start_offset: -1,
+            must_respond: true,
+            is_error: true,
+        },
+    }
+}
+
+fn partition_data<'a>(
+    slot: &Slot,
+    outcome: &'a Result<FetchedData, Refusal>,
+    read_committed: bool,
+) -> PartitionData<'a> {
+    match outcome {
+        Ok(data) => {
+            let (epoch, end_offset) = data.diverging.unwrap_or((-1, -1));
+            let aborted = || {
+                let one = |(producer_id, first_offset): &(i64, i64)| AbortedTransaction {
+                    producer_id: *producer_id,
+                    first_offset: *first_offset,
+                };
+                data.aborted.iter().map(one).collect()
+            };
+            PartitionData {
+                partition_index: slot.index,
+                high_watermark: data.high_watermark,
+                last_stable_offset: data.last_stable_offset,
+                log_start_offset: data.log_start_offset,
+                diverging_epoch: EpochEndOffset { epoch, end_offset },
+                aborted_transactions: read_committed.then(aborted),
+                records: Some(Records::Chunks(&data.slices)),
+                ..PartitionData::default()
+            }
+        }
+        Err(refusal) => {
+            let (leader_id, leader_epoch) = match refusal.code {
+                ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch => slot.topic.leader(slot.index),
+                _ => (-1, -1),
+            };
+            PartitionData {
+                partition_index: slot.index,
+                error_code: refusal.code.code(),
+                high_watermark: -1,
+                last_stable_offset: -1,
+                log_start_offset: -1,
+                current_leader: LeaderIdAndEpoch { leader_id, leader_epoch },
+                records: Some(Records::default()),
+                ..PartitionData::default()
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! ListOffsets, versions 1 to 11.
+//!
+//! -1 the end a reader of this isolation level sees, -2 the start, -3 the first record with the largest timestamp, -4 as -2
+//! and -5, -6 "none" without tiering, else the first record at or after the time. A time after all records is no error:
+//! timestamp and offset are -1.
+//!
+//! Gaps: there are no elections yet, so OFFSET_NOT_AVAILABLE never occurs.
+
+use std::collections::BTreeMap;
+
+use walser_protocol::messages::list_offsets::{
+    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
+use walser_protocol::{ErrorCode, Reader};
+
+use super::topics::NamedTopic;
+use super::{Frame, HandlerOutcome, RequestContext};
+use crate::driver::partition::offsets::{BAD_TIMESTAMP, FoundOffset, OffsetQuery, OffsetSpec};
+use crate::error::Refusal;
+use crate::shard::placement::ShardId;
+use crate::shard::service::{ShardReply, ShardRequest};
+
+/// The first versions in which -3, -4, -5 and -6 mean something.
+const SPECIAL_FROM: [(OffsetSpec, i16); 4] = [
+    (OffsetSpec::MaxTimestamp, 7),
+    (OffsetSpec::EarliestLocal, 8),
+    (OffsetSpec::LatestTiered, 9),
+    (OffsetSpec::EarliestPendingUpload, 11),
+];
+
+/// Finds offsets.
+pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
+    let mut reader = Reader::new(frame.body());
+    let request = match ListOffsetsRequest::decode(&mut reader, context.version) {
+        Ok(request) => request,
+        Err(error) => return context.malformed(&error),
+    };
+    let image = context.shard.image();
+    let mut outcomes: Vec<Result<FoundOffset, Refusal>> = Vec::new();
+    let mut by_shard: BTreeMap<ShardId, Vec<OffsetQuery>> = BTreeMap::new();
+    for topic in &request.topics {
+        let named = NamedTopic::by_name(&image, topic.name);
+        for (position, asked) in topic.partitions.iter().enumerate() {
+            let slot = outcomes.len();
+            let is_twice = topic
+                .partitions
+                .iter()
+                .enumerate()
+                .any(|(other, twin)| other != position && twin.partition_index == asked.partition_index);
+            let target = if is_twice {
+                Err(ErrorCode::InvalidRequest)
+            } else {
+                named.partition(asked.partition_index).and_then(|id| Ok((id, spec(&context, asked.timestamp)?)))
+            };
+            match target {
+                Ok((partition, spec)) => {
+                    let query = OffsetQuery {
+                        slot,
+                        partition,
+                        current_leader_epoch: asked.current_leader_epoch,
+                        spec,
+                        read_committed: request.isolation_level == 1,
+                    };
+                    by_shard.entry(context.shard.owner(partition)).or_default().push(query);
+                    outcomes.push(Err(Refusal::of(ErrorCode::NotLeaderOrFollower)));
+                }
+                Err(code) => outcomes.push(Err(Refusal::of(code))),
+            }
+        }
+    }
+    for (owner, queries) in by_shard {
+        let dispatched = context.shard.dispatch(owner, ShardRequest::ListOffsets(queries)).await;
+        if let Ok(ShardReply::OffsetsListed(answers)) = dispatched.reply().await {
+            for answer in answers {
+                outcomes[answer.slot] = answer.outcome;
+            }
+        }
+    }
+    reply(&context, &request, &outcomes)
+}
+
+fn spec(context: &RequestContext, timestamp: i64) -> Result<OffsetSpec, ErrorCode> {
+    let spec = OffsetSpec::from_wire(timestamp).ok_or(BAD_TIMESTAMP)?;
+    let is_known = SPECIAL_FROM.iter().all(|(special, from)| *special != spec || context.version >= *from);
+    if is_known { Ok(spec) } else { Err(ErrorCode::UnsupportedVersion) }
+}
+
+fn reply(
+    context: &RequestContext,
+    request: &ListOffsetsRequest<'_>,
+    outcomes: &[Result<FoundOffset, Refusal>],
+) -> HandlerOutcome {
+    let mut outcomes = outcomes.iter();
+    let topics = request
+        .topics
+        .iter()
+        .map(|topic| ListOffsetsTopicResponse {
+            name: topic.name,
+            partitions: topic
+                .partitions
+                .iter()
+                .zip(outcomes.by_ref())
+                .map(|(asked, outcome)| match outcome {
+                    Ok(found) => ListOffsetsPartitionResponse {
+                        partition_index: asked.partition_index,
+                        timestamp: found.timestamp,
+                        offset: found.offset,
+                        leader_epoch: found.leader_epoch,
+                        ..ListOffsetsPartitionResponse::default()
+                    },
+                    Err(refusal) => ListOffsetsPartitionResponse {
+                        partition_index: asked.partition_index,
+                        error_code: refusal.code.code(),
+                        timestamp: -1,
+                        offset: -1,
+                        ..ListOffsetsPartitionResponse::default()
+                    },
+                })
+                .collect(),
+        })
+        .collect();
+    context.reply(&ListOffsetsResponse { throttle_time_ms: 0, topics })
+}
