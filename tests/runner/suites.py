@@ -1,0 +1,114 @@
+"""The parts of a run."""
+
+import os
+import re
+import subprocess
+
+import install
+import tools
+
+CASES = ["default", "codec-none", "codec-gzip", "codec-snappy", "codec-lz4", "codec-zstd", "acks-0", "acks-1", "acks-all",
+         "idempotent", "sizes", "offsets", "recreate"]
+CLIENT_SECONDS = 900
+
+
+def parts(arguments):
+    """Those that run one after the other, and those that may run two at a time."""
+    alone = {} if arguments.broker else {"cargo": cargo}
+    together = {
+        "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
+        "java-2.1.0": lambda context: java(context, "java-2.1.0", context.tools.old_client_jars()),
+        "confluent-kafka": lambda context: python(context, "confluent-kafka", "confluent_client.py"),
+        "kafka-python": lambda context: python(context, "kafka-python", "kafka_python_client.py"),
+        "aiokafka": lambda context: python(context, "aiokafka", "aiokafka_client.py"),
+        "kcat": kcat,
+        "kafkajs": kafkajs,
+        "franz-go": lambda context: go(context, "franz-go", "franz", CASES),
+        "sarama": lambda context: go(context, "sarama", "sarama", CASES),
+        # This library has no idempotent producer.
+        "kafka-go": lambda context: go(context, "kafka-go", "segmentio", [case for case in CASES if case != "idempotent"]),
+        "kafka-tools": tools.compare,
+    }
+    return alone, together
+
+
+def after(context):
+    """What needs a broker that all the rest has used, and that has stopped."""
+    if "walser" in context.brokers.running:
+        tools.dump_logs(context)
+
+
+def cargo(context):
+    command = [context.tools.cargo(), "test", "--workspace", "--locked", "--no-fail-fast"]
+    passed = failed = 0
+    process = subprocess.Popen(command, cwd=install.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        counted = re.match(r"test result: \S+ (\d+) passed; (\d+) failed", line)
+        if counted:
+            passed += int(counted.group(1))
+            failed += int(counted.group(2))
+    if process.wait() != 0 and failed == 0:
+        # It did not compile, or a test binary died.
+        failed = 1
+    context.report.many("cargo", passed, failed)
+
+
+def run_client(context, part, command, cases, given=None):
+    """Runs a client's program; each case it was meant to report is a case here. Returns what it printed."""
+    folder = context.path(part)
+    with open(os.path.join(folder, "stderr"), "ab") as log:
+        try:
+            done = subprocess.run(command, cwd=folder, input=given, stdout=subprocess.PIPE, stderr=log, text=True, timeout=CLIENT_SECONDS, check=False)
+            output, end = done.stdout, f"the program exited with {done.returncode} before it"
+        except subprocess.TimeoutExpired as error:
+            output, end = (error.stdout or b"").decode(), f"the program was still running after {CLIENT_SECONDS} s"
+    with open(os.path.join(folder, "stdout"), "a", encoding="utf-8") as file:
+        file.write(output)
+    results = {}
+    for line in output.splitlines():
+        verdict = re.match(r"(ok|FAIL) ([^:\s]+)(?:: (.*))?$", line)
+        if verdict:
+            results[verdict.group(2)] = None if verdict.group(1) == "ok" else verdict.group(3) or "no reason given"
+    for case in cases:
+        context.report.case(f"{part} {case}", results.get(case, f"{end}; {folder}/stderr") if results.get(case, 0) is not None else None)
+    return output
+
+
+def prefix(context, part):
+    """Topics of one run do not meet those of another on the same broker."""
+    return f"{part}-{os.path.basename(context.folder)}"
+
+
+def java_command(context, jars):
+    log4j = os.path.join(install.TESTS, "kafka", "log4j2.xml")
+    return [context.tools.java(), "-Xmx512m", f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{context.tools.client_classes()}:{jars}", "walser.Clients"]
+
+
+def java(context, part, jars):
+    run_client(context, part, [*java_command(context, jars), context.broker(), prefix(context, part)], CASES)
+
+
+def python(context, part, program):
+    path = os.path.join(install.CLIENTS, "python", program)
+    run_client(context, part, [context.tools.python(), "-B", path, context.broker(), prefix(context, part)], CASES)
+
+
+def kcat(context):
+    context.tools.kcat()
+    path = os.path.join(install.CLIENTS, "c", "kcat_client.py")
+    run_client(context, "kcat", [context.tools.python(), "-B", path, context.broker(), prefix(context, "kcat")], CASES)
+
+
+def kafkajs(context):
+    """It cannot be assigned partitions, so it writes and the Java client reads."""
+    node, name = context.tools.node(), prefix(context, "kafkajs")
+    path = os.path.join(install.CLIENTS, "node", "kafkajs_client.js")
+    output = run_client(context, "kafkajs", [node, path, context.broker(), name], CASES)
+    written = "".join(f"{line}\n" for line in output.splitlines() if line.startswith("verify"))
+    reader = [*java_command(context, context.tools.kafka_jars()), context.broker(), name, "-"]
+    run_client(context, "kafkajs-read-by-java", reader, CASES, written)
+
+
+def go(context, part, program, cases):
+    run_client(context, part, [os.path.join(context.tools.go_clients(), program), context.broker(), prefix(context, part)], cases)
