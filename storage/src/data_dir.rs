@@ -164,13 +164,14 @@ impl<D: Disk> DataDir<D> {
     /// crash from now on is seen as one.
     pub async fn take_clean_mark(&self) -> Result<bool, DiskError> {
         let path = self.path.join(CLEAN_SHUTDOWN_FILE);
-        match self.disk.remove_file(&path).await {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        let was_clean = match self.disk.remove_file(&path).await {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(DiskError::new("remove", &path, error)),
-        }
+        };
+        // A killed process may have made directories whose names are not durable yet: they are from here on.
         self.sync().await?;
-        Ok(true)
+        Ok(was_clean)
     }
 
     /// The last step of a clean stop: every log is closed and the checkpoints are written.
@@ -198,7 +199,7 @@ impl<D: Disk> DataDir<D> {
     /// Removes a directory with the files in it; there are no directories inside. Again, when it was interrupted.
     pub async fn remove_partition_dir(&self, dir_name: &str) -> Result<(), DiskError> {
         let dir = self.path.join(dir_name);
-        let failed = |operation| move |e| DiskError::new(operation, &self.path.join(dir_name), e);
+        let failed = |operation| move |e| DiskError::new(operation, self.path.join(dir_name), e);
         for entry in self.disk.list_dir(&dir).await.map_err(failed("list"))? {
             let path = dir.join(&entry.name);
             self.disk.remove_file(&path).await.map_err(|e| DiskError::new("remove", &path, e))?;

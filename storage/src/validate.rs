@@ -1,23 +1,74 @@
 //! What a producer sent, checked before it goes into a log. Pure, and bound by CPU only, so that a caller may run it for
 //! large compressed batches wherever it likes.
 //!
-//! The rules are those of Kafka's `LogValidator` and `UnifiedLog.analyzeAndValidateRecords` for batches of clients: one
-//! batch of magic 2 per partition, numbered from 0, not a control batch, with a CRC and a size that hold.
+//! The rules are those of Kafka's `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords` and
+//! `LogValidator` for batches of clients: one batch of magic 2 per partition, numbered from 0, not a control batch, with a
+//! CRC and a size that hold, every record whole. Two things are stricter than Kafka: offset deltas in a compressed batch
+//! must count up by one, where Kafka writes the batch anew, and decompression is bounded.
 
 use bytes::BytesMut;
 use walser_protocol::records::batch::{
-    BatchError, BatchHeader, BatchView, LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, TimestampType,
+    BatchError, BatchHeader, BatchMut, BatchView, NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType, batch_total_len,
 };
+use walser_protocol::records::builder::{RecompressError, recompress};
+use walser_protocol::records::compression::Compression;
+use walser_protocol::records::record::{
+    OffsetDeltas, RecordError, RecordLimits, Records, RecordsInfo, records_slice, validate_records,
+};
+
+/// No batch is decompressed beyond this. A producer fills a batch up to `max.request.size` (1 MiB) before compression, so
+/// only a bomb gets there.
+pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+/// Refused records that are named one by one, as a response has room for.
+const REFUSED_RECORDS_MAX: usize = 1000;
 
 /// What the topic says about batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValidateConfig {
     /// `max.message.bytes`: a whole batch, compressed, with its header.
     pub max_message_bytes: u32,
+    /// `cleanup.policy` contains `compact`: every record needs a key.
     pub is_compacted: bool,
     pub timestamp_type: TimestampType,
+    /// How far a record's timestamp may lie behind and ahead of the clock.
     pub timestamp_before_max_ms: i64,
     pub timestamp_after_max_ms: i64,
+    /// `compression.type`; `None` keeps what the producer chose.
+    pub compression: Option<Compression>,
+    /// The batch whose records decompress to more is refused.
+    pub decompressed_bytes_max: usize,
+}
+
+impl Default for ValidateConfig {
+    /// Kafka's topic defaults.
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 1_048_588,
+            is_compacted: false,
+            timestamp_type: TimestampType::CreateTime,
+            timestamp_before_max_ms: i64::MAX,
+            timestamp_after_max_ms: 3_600_000,
+            compression: None,
+            decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
+        }
+    }
+}
+
+/// Why one record is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// The topic is compacted.
+    NoKey,
+    /// `earliest..=latest` is what the topic allows at present.
+    Timestamp { timestamp: i64, earliest: i64, latest: i64 },
+}
+
+/// One record that makes its batch unacceptable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedRecord {
+    /// Counted from 0 in the batch.
+    pub index: i32,
+    pub reason: RefusalReason,
 }
 
 /// Why a batch is refused.
@@ -25,14 +76,16 @@ pub struct ValidateConfig {
 pub enum ValidateError {
     #[error("no record batch")]
     NoBatch,
-    #[error("{bytes} bytes follow the record batch, exactly one is allowed")]
+    #[error("exactly one record batch is allowed, at least another follows in {bytes} bytes")]
     MoreThanOneBatch { bytes: usize },
     #[error("batch of {batch_bytes} bytes exceeds max.message.bytes, {max_message_bytes}")]
     TooLarge { batch_bytes: usize, max_message_bytes: u32 },
+    /// Length, magic, compression type or CRC.
     #[error(transparent)]
     Corrupt(BatchError),
+    /// A format of before Kafka 0.11.
     #[error("batch has magic {magic}, only 2 is supported")]
-    UnsupportedMagic { magic: i8 },
+    OldMagic { magic: i8 },
     #[error("base offset is {base_offset} instead of 0")]
     BadBaseOffset { base_offset: i64 },
     #[error("record count {record_count} does not fit last offset delta {last_offset_delta}")]
@@ -43,6 +96,36 @@ pub enum ValidateError {
     BadSequence { producer_id: i64, base_sequence: i32 },
     #[error("producers may not set the timestamp type LogAppendTime")]
     LogAppendTimeByProducer,
+    #[error(transparent)]
+    BadRecords(#[from] RecordError),
+    /// In ascending order of index; not all when there are very many. Never empty.
+    #[error("{} records are refused", .0.len())]
+    RefusedRecords(Vec<RefusedRecord>),
+    #[error("recompression: {0}")]
+    Recompress(RecompressError),
+}
+
+impl ValidateError {
+    /// True when the batch is refused for its records' timestamps, which has an error code of its own in Kafka.
+    pub fn is_timestamp(&self) -> bool {
+        match self {
+            Self::LogAppendTimeByProducer => true,
+            Self::RefusedRecords(refused) => {
+                refused.iter().any(|record| matches!(record.reason, RefusalReason::Timestamp { .. }))
+            }
+            Self::NoBatch
+            | Self::MoreThanOneBatch { .. }
+            | Self::TooLarge { .. }
+            | Self::Corrupt(_)
+            | Self::OldMagic { .. }
+            | Self::BadBaseOffset { .. }
+            | Self::BadCount { .. }
+            | Self::ControlBatch
+            | Self::BadSequence { .. }
+            | Self::BadRecords(_)
+            | Self::Recompress(_) => false,
+        }
+    }
 }
 
 /// One batch that may be appended: all that [`validate`] checks holds.
@@ -63,40 +146,80 @@ impl ValidBatch {
         self.bytes.len()
     }
 
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub fn into_bytes(self) -> BytesMut {
         self.bytes
     }
+
+    /// A batch made in this process, by a coordinator or another writer of internal topics.
+    pub fn from_trusted(bytes: BytesMut) -> Result<Self, BatchError> {
+        let header = *BatchView::parse_exact(&bytes)?.header();
+        Ok(Self { header, bytes })
+    }
 }
 
-/// Checks the records field of one partition of a produce request.
-pub fn validate(bytes: BytesMut, config: &ValidateConfig, now_ms: i64) -> Result<ValidBatch, ValidateError> {
-    let _ = now_ms;
-    let header = validate_header(&bytes, config)?;
+/// Checks the records field of one partition of a produce request, and makes of it what the topic asks for: another
+/// compression, the maximum timestamp its records really have.
+///
+/// `scratch` is for decompressed records. Its content does not matter.
+pub fn validate(
+    mut bytes: BytesMut,
+    config: &ValidateConfig,
+    now_ms: i64,
+    scratch: &mut Vec<u8>,
+) -> Result<ValidBatch, ValidateError> {
+    bytes.truncate(one_batch_bytes(&bytes)?);
+    let batch = BatchView::parse_exact(&bytes).map_err(ValidateError::Corrupt)?;
+    check_header(&batch, config)?;
+    let codec = batch.compression_type().map_err(ValidateError::Corrupt)?;
+    let limits = RecordLimits {
+        decompressed_bytes_max: config.decompressed_bytes_max,
+        offset_deltas: OffsetDeltas::Consecutive,
+    };
+    let info = validate_records(&batch, scratch, limits)?;
+    check_records(&batch, &info, config, now_ms, scratch)?;
+    if let Some(target) = config.compression.filter(|target| target.codec() != codec) {
+        let recompressed = recompress(&batch, target, scratch, config.decompressed_bytes_max);
+        bytes = BytesMut::from(&recompressed.map_err(ValidateError::Recompress)?[..]);
+        check_size(bytes.len(), config)?;
+    }
+    let (mut fields, _) = BatchMut::parse(&mut bytes).map_err(ValidateError::Corrupt)?;
+    // With LogAppendTime the append sets its own.
+    if config.timestamp_type == TimestampType::CreateTime {
+        fields.set_max_timestamp(info.max_timestamp);
+    }
+    let header = *fields.view().map_err(ValidateError::Corrupt)?.header();
     Ok(ValidBatch { header, bytes })
 }
 
-fn validate_header(bytes: &[u8], config: &ValidateConfig) -> Result<BatchHeader, ValidateError> {
-    if bytes.len() < LOG_OVERHEAD_BYTES {
-        return Err(ValidateError::NoBatch);
+/// Length of the one batch; what follows it may only be the beginning of another, which is dropped as Kafka does.
+fn one_batch_bytes(bytes: &[u8]) -> Result<usize, ValidateError> {
+    let total = match batch_total_len(bytes) {
+        Ok(total) => total,
+        Err(BatchError::Truncated { .. }) => return Err(ValidateError::NoBatch),
+        Err(BatchError::UnsupportedMagic { magic: magic @ (0 | 1) }) => return Err(ValidateError::OldMagic { magic }),
+        Err(error) => return Err(ValidateError::Corrupt(error)),
+    };
+    let Some(rest) = bytes.get(total..) else { return Err(ValidateError::NoBatch) };
+    match batch_total_len(rest) {
+        Err(BatchError::Truncated { .. }) => Ok(total),
+        Ok(next) if next > rest.len() => Ok(total),
+        Ok(_) | Err(BatchError::UnsupportedMagic { magic: 0 | 1 }) => {
+            Err(ValidateError::MoreThanOneBatch { bytes: rest.len() })
+        }
+        Err(error) => Err(ValidateError::Corrupt(error)),
     }
-    let (batch, rest) = BatchView::parse(bytes).map_err(|error| match error {
-        BatchError::UnsupportedMagic { magic } => ValidateError::UnsupportedMagic { magic },
-        BatchError::Truncated { .. }
-        | BatchError::BadLength { .. }
-        | BatchError::BadCrc { .. }
-        | BatchError::UnknownCompressionType { .. } => ValidateError::Corrupt(error),
-    })?;
-    if !rest.is_empty() {
-        return Err(ValidateError::MoreThanOneBatch { bytes: rest.len() });
-    }
-    let header = *batch.header();
+}
+
+fn check_header(batch: &BatchView<'_>, config: &ValidateConfig) -> Result<(), ValidateError> {
+    let header = batch.header();
     if header.base_offset != 0 {
         return Err(ValidateError::BadBaseOffset { base_offset: header.base_offset });
     }
-    let batch_bytes = batch.total_len();
-    if batch_bytes as u64 > u64::from(config.max_message_bytes) {
-        return Err(ValidateError::TooLarge { batch_bytes, max_message_bytes: config.max_message_bytes });
-    }
+    check_size(batch.total_len(), config)?;
     batch.verify_crc().map_err(ValidateError::Corrupt)?;
     let (record_count, last_offset_delta) = (header.record_count, header.last_offset_delta);
     if record_count <= 0 || last_offset_delta.checked_add(1) != Some(record_count) {
@@ -112,5 +235,84 @@ fn validate_header(bytes: &[u8], config: &ValidateConfig) -> Result<BatchHeader,
     if header.attributes.timestamp_type() == TimestampType::LogAppendTime {
         return Err(ValidateError::LogAppendTimeByProducer);
     }
-    Ok(header)
+    Ok(())
 }
+
+fn check_size(batch_bytes: usize, config: &ValidateConfig) -> Result<(), ValidateError> {
+    let max_message_bytes = config.max_message_bytes;
+    if batch_bytes as u64 > u64::from(max_message_bytes) {
+        return Err(ValidateError::TooLarge { batch_bytes, max_message_bytes });
+    }
+    Ok(())
+}
+
+fn check_records(
+    batch: &BatchView<'_>,
+    info: &RecordsInfo,
+    config: &ValidateConfig,
+    now_ms: i64,
+    scratch: &mut Vec<u8>,
+) -> Result<(), ValidateError> {
+    let bounds = TimestampBounds::new(config, now_ms);
+    let timestamps_fit = bounds.allow(info.max_timestamp) && bounds.allow(info.min_timestamp);
+    // A record without a timestamp hides the smallest one of the others.
+    let is_min_hidden = info.min_timestamp == NO_TIMESTAMP && bounds.earliest > 0;
+    let lacks_key = config.is_compacted && info.first_null_key.is_some();
+    if timestamps_fit && !is_min_hidden && !lacks_key {
+        return Ok(());
+    }
+    let refused = refused_records(batch, config, bounds, scratch)?;
+    if refused.is_empty() { Ok(()) } else { Err(ValidateError::RefusedRecords(refused)) }
+}
+
+#[derive(Clone, Copy)]
+struct TimestampBounds {
+    earliest: i64,
+    latest: i64,
+}
+
+impl TimestampBounds {
+    /// A broker's own time is always allowed.
+    fn new(config: &ValidateConfig, now_ms: i64) -> Self {
+        match config.timestamp_type {
+            TimestampType::LogAppendTime => Self { earliest: i64::MIN, latest: i64::MAX },
+            TimestampType::CreateTime => Self {
+                earliest: now_ms.saturating_sub(config.timestamp_before_max_ms),
+                latest: now_ms.saturating_add(config.timestamp_after_max_ms),
+            },
+        }
+    }
+
+    fn allow(self, timestamp: i64) -> bool {
+        timestamp == NO_TIMESTAMP || (self.earliest..=self.latest).contains(&timestamp)
+    }
+}
+
+fn refused_records(
+    batch: &BatchView<'_>,
+    config: &ValidateConfig,
+    bounds: TimestampBounds,
+    scratch: &mut Vec<u8>,
+) -> Result<Vec<RefusedRecord>, ValidateError> {
+    let TimestampBounds { earliest, latest } = bounds;
+    let records = records_slice(batch, scratch, config.decompressed_bytes_max)?;
+    let mut refused = Vec::new();
+    for (index, record) in (0..).zip(Records::new(batch.header(), records)) {
+        let record = record?;
+        let reason = if config.is_compacted && record.key.is_none() {
+            RefusalReason::NoKey
+        } else if !bounds.allow(record.timestamp) {
+            RefusalReason::Timestamp { timestamp: record.timestamp, earliest, latest }
+        } else {
+            continue;
+        };
+        refused.push(RefusedRecord { index, reason });
+        if refused.len() == REFUSED_RECORDS_MAX {
+            break;
+        }
+    }
+    Ok(refused)
+}
+
+#[cfg(test)]
+mod tests;

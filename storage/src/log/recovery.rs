@@ -104,6 +104,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         };
         let scan_from = recovered.take_trusted(&open, &found, trusted_to);
         let snapshot_at = recovered.load_producers(&open, &files.snapshots).await?;
+        if !open.is_clean {
+            // A killed process may have made files whose names are not durable yet.
+            sync_dir(&open.disk, &open.dir).await?;
+        }
         recovered.scan(&open, &found[scan_from..]).await?;
         // A snapshot of what was cut off would be believed once the log has grown past it again.
         for &offset in files.snapshots.range(recovered.log_end_offset.saturating_add(1)..) {
@@ -506,7 +510,7 @@ async fn cut_file<F: File>(file: &F, segment: &Segment<F>) -> Result<(), DiskErr
 
 fn note_producer(producers: &mut ProducerStates, header: &BatchHeader, bytes: &[u8]) {
     if header.attributes.is_control() {
-        if let Some(marker) = super::lookup::end_marker(header, bytes) {
+        if let Some(marker) = super::lookup::end_marker(bytes) {
             producers.note_marker(&marker, header.base_offset);
         }
     } else {

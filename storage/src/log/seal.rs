@@ -69,28 +69,33 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     async fn seal_all(&self) {
         while let Some(next) = self.next_to_seal() {
-            let outcome = self.seal(&next).await;
-            let mut state = self.inner.state.borrow_mut();
-            match outcome {
-                Ok(()) => {
-                    state.recovery_point = state.recovery_point.max(next.end_offset);
-                    state.snapshots.insert(next.end_offset);
-                    drop(state);
-                    self.forget_old_indexes();
-                }
+            match self.seal(&next).await {
+                Ok(()) => self.finish_sealed(next.end_offset),
                 Err(error) => {
                     // The data is durable: what is missing is rebuilt by a recovery if it comes to that.
                     tracing::warn!(%error, "a full segment is not finished");
-                    let is_closing = state.is_closing;
-                    state.to_seal.push_front(next);
-                    drop(state);
-                    if is_closing {
+                    if self.put_back_to_seal(next) {
                         return;
                     }
                     self.inner.runtime.sleep(RETRY_WAIT).await;
                 }
             }
         }
+    }
+
+    fn finish_sealed(&self, end_offset: i64) {
+        let mut state = self.inner.state.borrow_mut();
+        state.recovery_point = state.recovery_point.max(end_offset);
+        state.snapshots.insert(end_offset);
+        drop(state);
+        self.forget_old_indexes();
+    }
+
+    /// True when the log is being closed, so that nobody should wait for another attempt.
+    fn put_back_to_seal(&self, next: ToSeal<D::File>) -> bool {
+        let mut state = self.inner.state.borrow_mut();
+        state.to_seal.push_front(next);
+        state.is_closing
     }
 
     fn next_to_seal(&self) -> Option<ToSeal<D::File>> {

@@ -86,8 +86,10 @@ pub struct Segment<F> {
     written_bytes: Cell<u64>,
     preallocation: preallocate::Preallocation,
     pub(crate) indexes: RefCell<SegmentIndexes>,
-    /// Largest timestamp of the batches seen; of the whole segment when the indexes are complete.
+    /// Largest timestamp of the batches seen.
     largest: Cell<Option<TimestampOffset>>,
+    /// False where the files of a segment found may know a larger one.
+    is_largest_known: Cell<bool>,
     /// Largest timestamp of the first batch: its age decides on `segment.ms`. `None`: not known (yet).
     first_timestamp: Cell<Option<i64>>,
     created_ms: i64,
@@ -110,6 +112,7 @@ impl<F: File> Segment<F> {
             preallocation: preallocate::Preallocation::default(),
             indexes: RefCell::new(SegmentIndexes::new(base_offset)),
             largest: Cell::new(None),
+            is_largest_known: Cell::new(true),
             first_timestamp: Cell::new(None),
             created_ms,
             bytes_since_index_entry: Cell::new(0),
@@ -126,6 +129,7 @@ impl<F: File> Segment<F> {
         segment.written_bytes.set(found.log_bytes);
         let entries =
             (found.index_bytes as usize / OFFSET_ENTRY_BYTES, found.time_index_bytes as usize / TIME_ENTRY_BYTES);
+        segment.is_largest_known.set(false);
         segment.indexes.borrow_mut().on_disk = (found.log_bytes > 0).then_some(entries);
         segment
     }
@@ -158,9 +162,26 @@ impl<F: File> Segment<F> {
         self.written_bytes.get() == self.appended_bytes.get()
     }
 
-    /// Of all batches appended since the indexes were complete.
+    /// Of all batches when `is_largest_known`, else of those appended since.
     pub fn largest_timestamp(&self) -> Option<TimestampOffset> {
         self.largest.get()
+    }
+
+    /// Entries of the time index that are not in memory; `None` when all are.
+    pub(crate) fn time_entries_on_disk(&self) -> Option<usize> {
+        self.indexes.borrow().on_disk.map(|(_, entries)| entries)
+    }
+
+    pub(crate) fn is_largest_known(&self) -> bool {
+        self.is_largest_known.get()
+    }
+
+    /// Takes the last entry of the time index file, which is older than what is in memory.
+    pub(crate) fn learn_largest(&self, last: TimestampOffset) {
+        if self.largest.get().is_none_or(|largest| largest.timestamp <= last.timestamp) {
+            self.largest.set(Some(last));
+        }
+        self.is_largest_known.set(true);
     }
 
     pub(crate) fn preallocation(&self) -> &preallocate::Preallocation {
@@ -264,10 +285,8 @@ impl<F: File> Segment<F> {
         }
         offset.append_all(&indexes.offset);
         time.append_all(&indexes.time);
-        if let Some(last) = time.last()
-            && self.largest.get().is_none_or(|largest| largest.timestamp <= last.timestamp)
-        {
-            self.largest.set(Some(last));
+        if let Some(last) = time.last() {
+            self.learn_largest(last);
         }
         *indexes = SegmentIndexes { offset, time, on_disk: None };
     }

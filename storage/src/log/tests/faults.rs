@@ -1,0 +1,212 @@
+use super::*;
+
+fn log_with(world: &World, batches: i64) -> (SimulatedLog, Model) {
+    let mut model = Model::default();
+    let (log, _) = world.runtime.block_on(world.open(false, None));
+    for at in 0..batches {
+        let appended = append(&log, &mut model, batch(2, 700, NOW + at, None)).expect("no fault");
+        world.runtime.block_on(log.durable(appended.end_offset())).expect("no fault");
+    }
+    (log, model)
+}
+
+#[test]
+fn a_failed_write_or_sync_ends_appends_and_not_reads() {
+    // After a failure nothing is acknowledged any more, whatever a later call says; what was readable stays so.
+    for operation in [Operation::Write, Operation::SyncData] {
+        let world = World::new(5);
+        let runtime = world.runtime.clone();
+        let (log, mut model) = log_with(&world, 12);
+        let readable = model.batches.clone();
+        world.disk.fail_nth(operation, ".log", 1, libc::EIO);
+        let appended = append(&log, &mut model, batch(1, 10, NOW, None)).expect("in memory");
+        let waited = runtime.block_on(log.durable(appended.end_offset()));
+        assert!(matches!(waited, Err(CommitError::Offline(LogOffline::Failed(_)))), "{operation:?}: {waited:?}");
+        let next = append(&log, &mut model, batch(1, 10, NOW, None));
+        assert!(matches!(next, Err(AppendError::Offline(_))), "{operation:?}");
+        assert_eq!(log.durable_end_offset(), readable.last().map_or(0, |b| b.1 + 1));
+        let mut found = runtime.block_on(read_all(&log, 0));
+        found.truncate(readable.len());
+        assert_eq!(found, readable, "{operation:?}");
+        assert!(runtime.block_on(log.close()).is_err(), "{operation:?}: this is no clean stop");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_appends_and_recovers_by_itself() {
+    // Nothing that was appended is lost, and nobody has to restart anything.
+    let world = World::new(6);
+    let runtime = world.runtime.clone();
+    let (log, mut model) = log_with(&world, 12);
+    world.disk.set_capacity(world.disk.used_bytes());
+    let mut refused = None;
+    for at in 0..8 {
+        let appended = append(&log, &mut model, batch(2, 1500, NOW + at, None)).expect("in memory");
+        refused = runtime.block_on(log.durable(appended.end_offset())).err();
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert!(matches!(refused, Some(CommitError::Unavailable(_))), "{refused:?}");
+    let next = append(&log, &mut model, batch(1, 10, NOW, None));
+    assert!(matches!(next, Err(AppendError::Unavailable(_))), "{next:?}");
+    assert_eq!(runtime.block_on(read_all(&log, 0)), model.batches, "reads go on");
+    world.disk.set_capacity(1 << 40);
+    runtime.block_on(runtime.sleep(std::time::Duration::from_secs(5)));
+    assert_eq!(log.durable_end_offset(), model.end_offset(), "what waited is written");
+    append(&log, &mut model, batch(1, 10, NOW, None)).expect("it takes appends again");
+    let closed = runtime.block_on(log.close()).expect("a clean stop");
+    assert_eq!(closed.log_end_offset, model.end_offset());
+}
+
+#[test]
+fn damage_in_the_middle_is_reported_and_not_cut() {
+    // Below the recovery point, or further from the end than anything in flight, a bad batch had been acknowledged.
+    let mut world = World::new(7);
+    let runtime = world.runtime.clone();
+    let (log, model) = log_with(&world, 30);
+    let recovery_point = log.recovery_point();
+    assert!(recovery_point > 10, "segments were sealed");
+    runtime.crash();
+    drop(log);
+    world.disk = world.disk.kill(&runtime);
+    let path = Path::new(DIR).join("00000000000000000000.log");
+    let second = model.batches[0].2.len() as u64;
+    world.disk.flip_bit(&path, second + 70, 3).expect("the file is there");
+    let before = world.disk.peek(&path).expect("the file is there");
+
+    // Trusted segments are not scanned; the read finds it.
+    let (log, report) = runtime.block_on(world.open(false, Some(recovery_point)));
+    assert_eq!((report.corruption, log.log_end_offset()), (None, model.end_offset()));
+    let request = ReadRequest { offset: 2, upper_bound: i64::MAX, max_bytes: 100, min_one_batch: true };
+    let Err(ReadError::Corrupt(bad)) = runtime.block_on(log.read(request)) else { panic!("the CRC is wrong") };
+    assert_eq!((bad.path.as_path(), bad.position), (path.as_path(), second));
+    let rest = runtime.block_on(read_all(&log, 4));
+    assert_eq!(rest, model.batches[2..], "the rest stays readable");
+    runtime.crash();
+    drop(log);
+
+    // A scan stops there, cuts nothing and refuses appends.
+    let mut opening = world.opening(false, Some(recovery_point));
+    opening.recovery_point = Some(3);
+    let (log, report) = runtime.block_on(Log::open(opening)).expect("no fault");
+    let bad = report.corruption.expect("damage below the recovery point");
+    assert_eq!((bad.position, bad.offset, log.log_end_offset()), (second, 2, 2));
+    assert_eq!(runtime.block_on(read_all(&log, 0)), model.batches[..1]);
+    let refused = append(&log, &mut Model::default(), batch(1, 1, NOW, None));
+    assert!(matches!(refused, Err(AppendError::Offline(LogOffline::Corrupt(_)))), "{refused:?}");
+    assert_eq!(world.disk.peek(&path).expect("still there"), before, "nothing is cut");
+}
+
+#[test]
+fn damage_far_from_the_end_is_told_from_a_torn_end() {
+    // Without a recovery point, only the distance to the end says whether bad bytes had been acknowledged.
+    for (batches, is_damage) in [(3, false), (80, true)] {
+        let mut world = World::new(8);
+        world.config.segment_bytes = 1 << 30;
+        let runtime = world.runtime.clone();
+        let mut model = Model::default();
+        let (log, _) = runtime.block_on(world.open(false, None));
+        for at in 0..batches {
+            let appended = append(&log, &mut model, batch(1, 64 << 10, NOW + at, None)).expect("no fault");
+            runtime.block_on(log.durable(appended.end_offset())).expect("no fault");
+        }
+        runtime.crash();
+        drop(log);
+        world.disk = world.disk.kill(&runtime);
+        let path = Path::new(DIR).join("00000000000000000000.log");
+        world.disk.flip_bit(&path, model.batches[0].2.len() as u64 + 100, 0).expect("the file is there");
+        let (log, report) = runtime.block_on(world.open(false, None));
+        assert_eq!((report.corruption.is_some(), report.cut.is_some()), (is_damage, !is_damage), "{batches} batches");
+        assert_eq!(log.log_end_offset(), 1);
+        assert_eq!(runtime.block_on(read_all(&log, 0)), model.batches[..1]);
+    }
+}
+
+#[test]
+fn missing_and_bad_indexes_are_built_anew() {
+    // An index only speeds up: without it, or with a wrong one, reads find the same.
+    for damage in ["missing", "bad"] {
+        let world = World::new(9);
+        let runtime = world.runtime.clone();
+        let (log, model) = log_with(&world, 30);
+        let closed = runtime.block_on(log.close()).expect("no fault");
+        drop(log);
+        for entry in runtime.block_on(world.disk.list_dir(Path::new(DIR))).expect("no fault") {
+            let path = Path::new(DIR).join(&entry.name);
+            if !entry.name.ends_with("index") {
+                continue;
+            }
+            if damage == "missing" {
+                runtime.block_on(world.disk.remove_file(&path)).expect("no fault");
+            } else {
+                world.disk.plant(&path, 0, &[0xff; 3]).expect("no fault");
+            }
+        }
+        let (log, _) = runtime.block_on(world.open(true, Some(closed.log_end_offset)));
+        for (base_offset, _, bytes) in &model.batches {
+            let request =
+                ReadRequest { offset: *base_offset, upper_bound: i64::MAX, max_bytes: 0, min_one_batch: true };
+            let read = runtime.block_on(log.read(request)).expect("readable");
+            assert_eq!((read.slices.len(), &read.slices[0]), (1, bytes), "{damage}");
+        }
+        let largest = runtime.block_on(log.max_timestamp()).expect("no fault").expect("not empty");
+        assert_eq!(largest.timestamp, NOW + 30, "{damage}");
+    }
+}
+
+#[test]
+fn commits_are_shared_and_blocks_are_whole() {
+    // What waits for one commit shares the next: many appends, few syncs.
+    let world = World::new(10);
+    let runtime = world.runtime.clone();
+    let (log, mut model) = log_with(&world, 1);
+    let before = world.disk.counts();
+    let mut end_offset = 0;
+    for at in 0..50 {
+        end_offset = append(&log, &mut model, batch(1, 50, NOW + at, None)).expect("no fault").end_offset();
+    }
+    runtime.block_on(log.durable(end_offset)).expect("no fault");
+    let after = world.disk.counts();
+    assert!(after.syncs - before.syncs <= 2, "{} syncs", after.syncs - before.syncs);
+    assert!(after.writes - before.writes <= 3, "{} writes", after.writes - before.writes);
+}
+
+#[test]
+fn durability_levels_wait_for_no_more_than_they_promise() {
+    // `memory` never waits, `written` never syncs before a flush is asked for, and `flush` makes both durable.
+    for (durability, syncs) in [(Durability::Memory, 0), (Durability::Written, 0), (Durability::Flushed, 1)] {
+        let mut world = World::new(11);
+        world.config.durability = durability;
+        let runtime = world.runtime.clone();
+        let (log, mut model) = log_with(&world, 1);
+        runtime.block_on(runtime.sleep(std::time::Duration::from_millis(50)));
+        let before = world.disk.counts().syncs;
+        let appended = append(&log, &mut model, batch(1, 50, NOW, None)).expect("no fault");
+        assert_eq!(log.committed_end_offset() == appended.end_offset(), durability == Durability::Memory);
+        runtime.block_on(log.durable(appended.end_offset())).expect("no fault");
+        assert_eq!(world.disk.counts().syncs - before, syncs, "{durability:?}");
+        assert_eq!(log.durable_end_offset() == appended.end_offset(), durability == Durability::Flushed);
+        runtime.block_on(log.flush()).expect("no fault");
+        assert_eq!(log.durable_end_offset(), appended.end_offset(), "{durability:?}");
+    }
+}
+
+#[test]
+fn flush_settings_ask_for_syncs() {
+    // With `flush.messages` and `flush.ms` what is only written becomes durable by itself.
+    let flush_messages = LogConfig { durability: Durability::Written, flush_messages: 3, ..LogConfig::default() };
+    let flush_ms = LogConfig { durability: Durability::Written, flush_ms: 1000, ..LogConfig::default() };
+    for config in [flush_messages, flush_ms] {
+        let mut world = World::new(12);
+        world.config = config.clone();
+        let runtime = world.runtime.clone();
+        let (log, _) = log_with(&world, 1);
+        assert_eq!(log.durable_end_offset(), 0, "{config:?}");
+        if config.flush_messages == 3 {
+            append(&log, &mut Model::default(), batch(1, 50, NOW, None)).expect("no fault");
+        }
+        runtime.block_on(runtime.sleep(std::time::Duration::from_millis(1500)));
+        assert_eq!(log.durable_end_offset(), log.log_end_offset(), "{config:?}");
+    }
+}
