@@ -17,6 +17,7 @@ pub mod key;
 pub mod keys;
 pub mod listeners;
 pub mod properties;
+pub mod rules;
 pub mod topic;
 pub mod view;
 

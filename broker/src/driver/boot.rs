@@ -4,8 +4,12 @@
 //! nobody knows and half-deleted ones are settled here, and said so.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use walser_machine::ids::{BrokerId, DirectoryId, IdGenerator};
 use walser_machine::metadata::MetadataImage;
+use walser_machine::metadata::controller::{Command, Controller, ControllerSettings, RegisterBroker};
+use walser_machine::metadata::records::BrokerEndpoint;
 use walser_protocol::types::Uuid;
 use walser_storage::checkpoint::{
     LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
@@ -14,8 +18,18 @@ use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
+use walser_storage::runtime::Runtime;
 
+use super::metadata::{MetadataDriver, MetadataError};
 use super::partition::reconcile::{Boot, ClosedLog};
+use super::quorum::{Quorum, QuorumError};
+use crate::config::broker::BrokerConfig;
+use crate::config::rules::BrokerRules;
+use crate::config::view::BrokerView;
+use crate::net::listener::ListenerInfo;
+
+/// The metadata log's place in the data directory.
+const QUORUM_DIR: &str = "quorum";
 
 /// Why the data directory cannot be used by this broker.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +40,10 @@ pub enum BootError {
         "the data directory belongs to node {found}, and node.id is {configured}; set node.id={found} or use another directory"
     )]
     OtherNode { found: i32, configured: i32 },
+    #[error(transparent)]
+    Quorum(#[from] QuorumError),
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
     #[error("no random numbers from the kernel: {0}")]
     Random(getrandom::Error),
 }
@@ -47,6 +65,48 @@ pub async fn identify<D: Disk>(data_dir: &DataDir<D>, node_id: i32) -> Result<Me
     let meta = MetaProperties { cluster_id: random_uuid()?.to_string(), node_id, directory_id: random_uuid()? };
     data_dir.write_meta(&meta).await?;
     Ok(meta)
+}
+
+/// The metadata of the last run, with this broker registered in it.
+pub async fn metadata<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: R,
+    config: &Arc<BrokerConfig>,
+    listeners: &[ListenerInfo],
+    meta: &MetaProperties,
+) -> Result<MetadataDriver<D, R>, BootError> {
+    let (quorum, image) = Quorum::open(data_dir.disk().clone(), runtime, data_dir.path().join(QUORUM_DIR)).await?;
+    let view = BrokerView::fixed(config);
+    let small = |key| i32::try_from(view.integer(key)).unwrap_or(i32::MAX);
+    let node_id = BrokerId::from_wire(config.node_id).expect("node.id is not negative");
+    let settings = ControllerSettings {
+        node_id,
+        num_partitions: small("num.partitions"),
+        default_replication_factor: i16::try_from(small("default.replication.factor")).unwrap_or(i16::MAX),
+        delete_topic_enable: view.boolean("delete.topic.enable"),
+    };
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(BootError::Random)?;
+    let controller = Controller::new(settings, IdGenerator::from_seed(seed));
+    let rules = Box::new(BrokerRules(Arc::clone(config)));
+    let mut driver = MetadataDriver::new(controller, rules, quorum, image);
+    driver.bootstrap(&meta.cluster_id).await?;
+    let endpoint = |listener: &ListenerInfo| BrokerEndpoint {
+        listener_name: listener.advertised.listener.clone(),
+        host: listener.advertised.host.clone(),
+        port: listener.advertised.port,
+        security_protocol: 0,
+    };
+    let registration = RegisterBroker {
+        broker_id: node_id,
+        incarnation_id: random_uuid()?,
+        endpoints: listeners.iter().map(endpoint).collect(),
+        rack: config.rack.clone(),
+        features: Vec::new(),
+        directories: vec![DirectoryId::new(meta.directory_id)],
+    };
+    driver.carry_out(Command::RegisterBroker(registration)).await?;
+    Ok(driver)
 }
 
 /// What the last run left; from now on a crash counts as one.

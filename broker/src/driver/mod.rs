@@ -2,4 +2,6 @@
 
 pub mod boot;
 pub mod clock;
+pub mod metadata;
 pub mod partition;
+pub mod quorum;

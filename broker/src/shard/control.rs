@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use walser_storage::runtime::channel::Closed;
 
-use super::gate::Gates;
+use super::gate::{Gates, spawn_inside};
 use super::mesh::ReplyTo;
 use super::placement::ShardId;
 use super::runtime::ShardRuntime;
 use super::service::{ImageUpdate, ShardMesh, ShardReply, ShardRequest};
 use super::watchdog::Pulse;
+use crate::driver::metadata::CommandQueue;
 
 /// What runs on the control executor.
 pub struct Control {
@@ -20,6 +21,7 @@ pub struct Control {
     pub mesh: Rc<ShardMesh>,
     pub shard_count: u16,
     pub gates: Gates,
+    pub commands: Rc<CommandQueue>,
     pub pulse: Arc<Pulse>,
 }
 
@@ -42,9 +44,16 @@ impl Control {
 }
 
 /// Serves what shards ask of the control plane.
-pub fn serve(_control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<ShardRequest, ShardReply, ShardRuntime>) {
+pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<ShardRequest, ShardReply, ShardRuntime>) {
     match request {
         ShardRequest::Ping => reply_to.send(ShardReply::Pong),
+        ShardRequest::Control(command) => {
+            let reply = control.commands.submit(command);
+            spawn_inside(&control.runtime, &control.gates.internals, async move {
+                let reply = reply.await.ok().and_then(Result::ok);
+                reply_to.send(ShardReply::Controlled(reply));
+            });
+        }
         other => unreachable!("the control executor owns no partition: {other:?}"),
     }
 }

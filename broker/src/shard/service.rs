@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use futures_lite::future::poll_once;
 use walser_machine::metadata::MetadataDelta;
+use walser_machine::metadata::controller::{Command, Reply};
 use walser_storage::runtime::channel::Closed;
 
 use super::mesh::{Mesh, PendingReply, ReplyTo};
@@ -45,6 +46,8 @@ pub enum ShardRequest {
     /// Where the answer goes, and the partition.
     DescribeProducers(Vec<(usize, PartitionId)>),
     DescribeLogDirs,
+    /// A change of metadata; for the control executor.
+    Control(Command),
 }
 
 /// From one image to the next.
@@ -75,6 +78,8 @@ pub enum ShardReply {
     EpochEnds(Vec<Answer<(i32, i64)>>),
     Producers(Vec<Answer<Vec<ActiveProducer>>>),
     LogSizes(Vec<LogSize>),
+    /// `None`: the metadata log has failed, or the broker stops.
+    Controlled(Option<Reply>),
 }
 
 /// The mesh as the broker uses it.
@@ -104,6 +109,7 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
         ShardRequest::EpochEnds(queries) => ShardReply::EpochEnds(shard.partitions.epoch_ends(&queries)),
         ShardRequest::DescribeProducers(queries) => ShardReply::Producers(shard.partitions.active_producers(&queries)),
         ShardRequest::DescribeLogDirs => ShardReply::LogSizes(shard.partitions.log_sizes()),
+        ShardRequest::Control(_) => unreachable!("a shard changes no metadata"),
     }
 }
 
@@ -145,6 +151,15 @@ impl Shard {
 }
 
 impl Shard {
+    /// Has the cluster's state changed; answered when every shard has made itself match. `None`: it cannot be changed now.
+    pub async fn control(self: &Rc<Self>, command: Command) -> Option<Reply> {
+        let control = ShardId::new(self.placement.shard_count());
+        match self.dispatch(control, ShardRequest::Control(command)).await.reply().await {
+            Ok(ShardReply::Controlled(reply)) => reply,
+            Ok(_) | Err(Closed) => None,
+        }
+    }
+
     /// Ends a parked wait on `owner`; nobody waits for the answer.
     pub fn cancel_wait(self: &Rc<Self>, owner: ShardId, id: WaitId) {
         let shard = Rc::clone(self);

@@ -20,7 +20,7 @@ use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
 use super::service::{self, ImageChange, ImageUpdate, ShardReply, ShardRequest};
 use super::watchdog::{Pulse, Watchdog, Watched};
-use super::{Image, Shard, ShardDisk, ShardSettings};
+use super::{Shard, ShardDisk, ShardSettings};
 use crate::config::Endpoint;
 use crate::config::broker::BrokerConfig;
 use crate::config::view::BrokerView;
@@ -32,7 +32,6 @@ use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
 use crate::net::listener::{self, Connections, ListenerInfo};
 use walser_machine::fetch_session::FetchSessions;
-use walser_machine::metadata::MetadataImage;
 use walser_storage::data_dir::{DataDir, DirLock};
 use walser_storage::runtime::Runtime;
 
@@ -130,6 +129,7 @@ struct ShardParts {
 
 struct ControlParts {
     config: Arc<BrokerConfig>,
+    listeners: Vec<ListenerInfo>,
     shard_count: u16,
     ready: mpsc::Sender<Result<(), StartError>>,
     links: MeshLinks<ShardRequest, ShardReply>,
@@ -180,8 +180,16 @@ impl RunningBroker {
         let (steps, step_receiver) = flume::bounded(1);
         let (done, done_receiver) = mpsc::channel();
         let config = Arc::clone(&settings.config);
-        let parts =
-            ControlParts { config, shard_count, ready, links: control_links, pulse, steps: step_receiver, done };
+        let parts = ControlParts {
+            config,
+            listeners: listeners.clone(),
+            shard_count,
+            ready,
+            links: control_links,
+            pulse,
+            steps: step_receiver,
+            done,
+        };
         let thread = start_executor(settings, "control".into(), None, move || run_control(parts))?;
         let control = NodeHandle { thread, steps, done: done_receiver };
         let watchdog = Watchdog::start(watched).map_err(StartError::Thread)?;
@@ -446,6 +454,7 @@ async fn run_control(parts: ControlParts) {
         mesh: Rc::clone(&mesh),
         shard_count: parts.shard_count,
         gates: Gates::new(),
+        commands: Rc::default(),
         pulse: parts.pulse,
     });
     let (serving, pulse) = (Rc::clone(&control), Arc::clone(&control.pulse));
@@ -453,7 +462,7 @@ async fn run_control(parts: ControlParts) {
         .run(move |request, reply_to| control::serve(&serving, request, reply_to), move || pulse.note_turn());
     spawn_inside(&control.runtime, &control.gates.internals, receiving);
     spawn_inside(&control.runtime, &control.gates.internals, Rc::clone(&mesh).run_guard());
-    let data_dir = match boot(&control, &parts.config).await {
+    let data_dir = match boot(&control, &parts.config, &parts.listeners).await {
         Ok(data_dir) => data_dir,
         Err(error) => {
             drop(parts.ready.send(Err(error)));
@@ -482,15 +491,24 @@ async fn run_control(parts: ControlParts) {
 }
 
 /// Reads what the last run left and gives every shard its first image.
-async fn boot(control: &Rc<Control>, config: &BrokerConfig) -> Result<DataDir<ShardDisk>, StartError> {
+async fn boot(
+    control: &Rc<Control>,
+    config: &Arc<BrokerConfig>,
+    listeners: &[ListenerInfo],
+) -> Result<DataDir<ShardDisk>, StartError> {
     let data_dir = DataDir::open(ShardDisk::new(), &config.data_dir).await.map_err(BootError::from)?;
-    let _meta = boot::identify(&data_dir, config.node_id).await?;
+    let meta = boot::identify(&data_dir, config.node_id).await?;
     let left = boot::read(&data_dir).await?;
-    let image = Image::new(MetadataImage::default());
+    let metadata = boot::metadata(&data_dir, control.runtime.clone(), config, listeners, &meta).await?;
+    let image = Arc::clone(metadata.image());
     boot::settle(&data_dir, &image, config.node_id).await?;
     let update = ImageUpdate { image, change: ImageChange::First(Arc::new(left)) };
     if control.publish(&update).await.is_err() {
         return Err(StartError::Ended);
     }
+    let (commands, publisher) = (Rc::clone(&control.commands), Rc::clone(control));
+    runtime::spawn(metadata.run(commands, async move |image, delta| {
+        publisher.publish(&ImageUpdate { image, change: ImageChange::Delta(delta) }).await.is_ok()
+    }));
     Ok(data_dir)
 }
