@@ -3,25 +3,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use walser_broker::config::BrokerConfig;
 use walser_broker::shard::ShardSettings;
 use walser_broker::shard::start::{RunningBroker, Stopped};
 
-const ANSWER_WAIT: Duration = Duration::from_secs(20);
+mod support;
+use support::settings;
 
-fn settings(shards: usize) -> ShardSettings {
-    let config =
-        BrokerConfig::from_pairs(&[("listeners", "PLAINTEXT://127.0.0.1:0"), ("socket.request.max.bytes", "1048576")])
-            .unwrap();
-    let mut settings = ShardSettings::new(Arc::new(config)).unwrap();
-    // More shards than cores share them.
-    settings.cpus = settings.cpus.iter().copied().cycle().take(shards).collect();
-    settings.frame_memory_bytes = 64 << 20;
-    settings
-}
+const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
 struct Client(TcpStream);
 
@@ -81,6 +71,12 @@ fn error_code(body: &[u8]) -> i16 {
     i16::from_be_bytes(body[..2].try_into().unwrap())
 }
 
+/// Runs `test` against a broker of so many shards and stops it cleanly.
+fn with_shards(shards: usize, test: impl FnOnce(&RunningBroker)) {
+    let (settings, _data_dir) = settings(shards);
+    with_broker(&settings, test);
+}
+
 /// Runs `test` against a broker and stops it cleanly.
 fn with_broker(settings: &ShardSettings, test: impl FnOnce(&RunningBroker)) {
     let broker = RunningBroker::start(settings).unwrap();
@@ -91,7 +87,7 @@ fn with_broker(settings: &ShardSettings, test: impl FnOnce(&RunningBroker)) {
 #[test]
 fn api_versions_is_answered() {
     // Rule: version 0 to 5 get the table, any other version gets UNSUPPORTED_VERSION in version 0 with the range.
-    with_broker(&settings(2), |broker| {
+    with_shards(2, |broker| {
         let mut client = Client::connect(broker);
         client.send(&api_versions(0, 1));
         let (correlation_id, body) = client.receive().unwrap();
@@ -106,7 +102,7 @@ fn api_versions_is_answered() {
 #[test]
 fn replies_keep_the_order_of_requests() {
     // Rule: many requests sent at once, cut anywhere, are answered one by one in order.
-    with_broker(&settings(2), |broker| {
+    with_shards(2, |broker| {
         let requests: Vec<u8> = (0..500).flat_map(|id| api_versions(if id % 3 == 0 { 9 } else { 0 }, id)).collect();
         for cut in [1, 7, 1000, requests.len()] {
             let mut client = Client::connect(broker);
@@ -124,7 +120,7 @@ fn replies_keep_the_order_of_requests() {
 #[test]
 fn bad_frames_close_the_connection() {
     // Rule: a size out of range, an unknown key or version, or a header that is cut short ends the connection; others go on.
-    with_broker(&settings(2), |broker| {
+    with_shards(2, |broker| {
         let mut unknown_key = api_versions(0, 1);
         unknown_key[5] = 200;
         let mut unknown_version = api_versions(0, 1);
@@ -166,7 +162,7 @@ fn bad_frames_close_the_connection() {
 #[test]
 fn answers_before_a_fault_still_leave() {
     // Rule: what was asked before the bytes that close the connection is answered.
-    with_broker(&settings(1), |broker| {
+    with_shards(1, |broker| {
         let mut client = Client::connect(broker);
         let mut bytes = api_versions(0, 1);
         bytes.extend([0xff; 4]);
@@ -179,7 +175,7 @@ fn answers_before_a_fault_still_leave() {
 #[test]
 fn half_frames_do_not_starve_others() {
     // Rule: a client that announces a frame and never sends it holds its memory only until others wait for it.
-    let mut settings = settings(1);
+    let (mut settings, _data_dir) = settings(1);
     settings.frame_memory_bytes = 1 << 20;
     with_broker(&settings, |broker| {
         let mut halves: Vec<_> = (0..2)
@@ -207,7 +203,7 @@ fn half_frames_do_not_starve_others() {
 #[test]
 fn idle_connections_are_reaped() {
     // Rule: connections.max.idle.ms without a byte closes, and one that speaks stays.
-    let mut settings = settings(2);
+    let (mut settings, _data_dir) = settings(2);
     settings.idle_max = Duration::from_millis(300);
     with_broker(&settings, |broker| {
         let mut idle: Vec<_> = (0..20).map(|_| Client::connect(broker)).collect();
@@ -226,7 +222,7 @@ fn idle_connections_are_reaped() {
 #[test]
 fn connections_are_limited() {
     // Rule: above max.connections or max.connections.per.ip a connection is closed at once, and room comes back.
-    let mut settings = settings(2);
+    let (mut settings, _data_dir) = settings(2);
     settings.connections_per_ip_max = 3;
     with_broker(&settings, |broker| {
         let mut open: Vec<_> = (0..3)
@@ -254,7 +250,7 @@ fn connections_are_limited() {
 #[test]
 fn a_client_that_never_reads_is_bounded() {
     // Rule: when replies are not taken, reading stops; others are served and the stop is clean.
-    let mut settings = settings(1);
+    let (mut settings, _data_dir) = settings(1);
     settings.stop_wait = Duration::from_millis(200);
     let broker = RunningBroker::start(&settings).unwrap();
     let mut deaf = Client::connect(&broker);
@@ -277,7 +273,7 @@ fn a_client_that_never_reads_is_bounded() {
 #[test]
 fn a_stop_answers_and_closes() {
     // Rule: a clean stop closes idle connections, and a new broker can take the same port at once.
-    let mut settings = settings(2);
+    let (mut settings, _data_dir) = settings(2);
     let broker = RunningBroker::start(&settings).unwrap();
     let bound = broker.listeners()[0].bound;
     let mut client = Client::connect(&broker);

@@ -11,32 +11,20 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use walser_broker::config::BrokerConfig;
-use walser_broker::shard::ShardSettings;
 use walser_broker::shard::mesh::{self, Mesh};
 use walser_broker::shard::runtime::{self, ExecutorSettings, ExecutorThread, ShardRuntime};
 use walser_broker::shard::start::{RunningBroker, Stopped};
 
-const STALL: Duration = Duration::from_millis(20);
+mod support;
+use support::settings;
 
-fn settings(shards: usize, preempt_timer: Duration) -> ShardSettings {
-    let config =
-        BrokerConfig::from_pairs(&[("listeners", "PLAINTEXT://127.0.0.1:0"), ("socket.request.max.bytes", "1048576")])
-            .unwrap();
-    let mut settings = ShardSettings::new(Arc::new(config)).unwrap();
-    // More shards than cores share them.
-    settings.cpus = settings.cpus.iter().copied().cycle().take(shards).collect();
-    settings.frame_memory_bytes = 64 << 20;
-    settings.preempt_timer = preempt_timer;
-    settings
-}
+const STALL: Duration = Duration::from_millis(20);
 
 /// How long each run lasts: `WALSER_STALL_SECONDS`, or five minutes.
 fn run_time() -> Duration {
@@ -121,7 +109,7 @@ fn longest_stall(address: SocketAddr, cpu: usize, run_time: Duration) -> Duratio
 #[ignore = "five minutes; run by tests/run --long"]
 fn no_shard_sleeps_on_work() {
     // Rule: with the preemption timer at an hour no request stalls above 20 ms.
-    let settings = settings(1, Duration::from_secs(3600));
+    let (settings, _data_dir) = settings(1);
     let broker = RunningBroker::start(&settings).unwrap();
     let longest = longest_stall(broker.listeners()[0].bound, settings.cpus[0], run_time());
     assert_eq!(broker.stop(), Stopped::Clean);
@@ -132,7 +120,8 @@ fn no_shard_sleeps_on_work() {
 #[ignore = "five minutes; run by tests/run --long"]
 fn a_short_preemption_timer_stalls() {
     // Rule: the test above can fail: with 500 us it does.
-    let settings = settings(1, Duration::from_micros(500));
+    let (mut settings, _data_dir) = settings(1);
+    settings.preempt_timer = Duration::from_micros(500);
     let broker = RunningBroker::start(&settings).unwrap();
     let longest = longest_stall(broker.listeners()[0].bound, settings.cpus[0], run_time());
     broker.stop();
@@ -144,7 +133,7 @@ fn a_short_preemption_timer_stalls() {
 fn no_message_between_shards_is_left_lying() {
     // Rule: beside a hog on the receiver's core, no request to another shard stalls above 20 ms; nobody but the guards
     // wakes a shard here.
-    let cpus = settings(2, Duration::ZERO).cpus;
+    let cpus = settings(2).0.cpus;
     let mut links = mesh::links::<u32, u32>(2);
     let (owner, asker) = (links.pop().unwrap(), links.pop().unwrap());
     let (report, longest) = mpsc::channel();
@@ -220,7 +209,7 @@ fn count_entries(folder: &str) -> usize {
 #[ignore = "a minute; run by tests/run --long"]
 fn a_thousand_starts_and_stops() {
     // Rule: no start or stop dies, and none leaves a descriptor or a thread behind.
-    let settings = settings(2, Duration::from_secs(3600));
+    let (settings, _data_dir) = settings(2);
     let mut open = None;
     for round in 0..1000 {
         let broker = RunningBroker::start(&settings).unwrap();
