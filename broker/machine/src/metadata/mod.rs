@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`controller`]: reads an image, answers a command and names the records that carry it out. Changes nothing itself.
-//! - [`records`]: those records, and the format in which a batch of them (one command's, all or nothing) is logged.
+//! - [`records`]: those records. [`format`](mod@format): the bytes in which a batch of them, one command's, is logged.
 //! - [`image`]: the state after some prefix of the log; immutable, cheap to derive the next one from, shared by threads.
 //! - [`delta`]: what one step changed, so that a shard touches only what is new.
 //!
@@ -16,6 +16,7 @@
 
 pub mod controller;
 pub mod delta;
+pub mod format;
 pub mod image;
 pub mod records;
 pub mod shared_map;

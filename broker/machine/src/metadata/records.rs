@@ -118,6 +118,18 @@ impl ConfigResource {
     pub const TYPE_CLIENT_METRICS: i8 = 16;
     pub const TYPE_GROUP: i8 = 32;
 
+    /// `None` for types that have no configs in the metadata and for broker names that are no node id.
+    pub fn from_wire(resource_type: i8, resource_name: &str) -> Option<Self> {
+        match resource_type {
+            Self::TYPE_TOPIC => Some(Self::Topic(resource_name.to_owned())),
+            Self::TYPE_BROKER if resource_name.is_empty() => Some(Self::DefaultBroker),
+            Self::TYPE_BROKER => resource_name.parse().ok().and_then(BrokerId::from_wire).map(Self::Broker),
+            Self::TYPE_CLIENT_METRICS => Some(Self::ClientMetrics(resource_name.to_owned())),
+            Self::TYPE_GROUP => Some(Self::Group(resource_name.to_owned())),
+            _ => None,
+        }
+    }
+
     /// Kafka's number of the resource type.
     pub fn type_number(&self) -> i8 {
         match self {

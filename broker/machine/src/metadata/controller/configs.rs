@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
+use walser_protocol::reader::STRING_LEN_MAX;
 
 use super::{ControlError, Controller};
 use crate::ids::BrokerId;
@@ -309,6 +310,7 @@ fn finish_change(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
 ) -> Result<Vec<MetadataRecord>, ControlError> {
+    verify_lengths(after)?;
     rules.validate(&resource, before, after)?;
     verify_min_in_sync_replicas(image, &resource, before, after)?;
     let removed = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key, None));
@@ -322,6 +324,14 @@ fn finish_change(
             value: value.cloned(),
         })
         .collect())
+}
+
+/// A request cannot carry a longer text, but appending to a list, again and again, can make one.
+fn verify_lengths(configs: &BTreeMap<String, String>) -> Result<(), ControlError> {
+    match configs.iter().find(|(_, value)| value.len() > STRING_LEN_MAX) {
+        Some((key, value)) => Err(ControlError::ConfigValueTooLong { key: key.clone(), len: value.len() }),
+        None => Ok(()),
+    }
 }
 
 /// With eligible leader replicas (KIP-966) the least size of the in-sync set is one number for the whole cluster.

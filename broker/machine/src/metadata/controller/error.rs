@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use walser_protocol::ErrorCode;
+use walser_protocol::reader::STRING_LEN_MAX;
 
 use super::configs::{ConfigRejection, ConfigRejectionKind};
 use crate::ids::{BrokerId, Uuid};
@@ -94,6 +95,8 @@ pub enum ControlError {
     UnknownLogger { name: String },
     #[error("Can't {operation} to key {key} because its type is not LIST.")]
     NotAList { operation: &'static str, key: String },
+    #[error("Value of {len} bytes for configuration {key} is longer than {STRING_LEN_MAX} bytes.")]
+    ConfigValueTooLong { key: String, len: usize },
     /// Kafka answers an unknown error without a message.
     #[error("")]
     UnknownConfigOperation { operation: i8 },
@@ -172,6 +175,7 @@ impl From<&ControlError> for ErrorCode {
             ControlError::NullTopicConfigValues { .. }
             | ControlError::UnknownLogger { .. }
             | ControlError::NotAList { .. }
+            | ControlError::ConfigValueTooLong { .. }
             | ControlError::BrokerMinInSyncReplicas
             | ControlError::ClusterMinInSyncReplicasRemoved => Self::InvalidConfig,
             ControlError::Config(rejection) => match rejection.kind {
