@@ -1,5 +1,6 @@
 //! The broker: network edge, shards, and what runs on them.
 
+pub mod cli;
 pub mod config;
 pub mod driver;
 pub mod error;
@@ -9,3 +10,4 @@ pub mod metrics;
 pub mod net;
 pub mod run;
 pub mod shard;
+pub mod start_checks;
