@@ -2,11 +2,12 @@
 
 use walser_protocol::ErrorCode;
 use walser_protocol::records::batch::TimestampType;
+use walser_protocol::records::compression::{Compression, CompressionType};
 use walser_storage::error::{AppendError, CommitError, LogOffline, ReadError};
 use walser_storage::producer_state::ProducerError;
-use walser_storage::validate::{ValidateConfig, ValidateError};
+use walser_storage::validate::{RefusalReason, RefusedRecord, ValidateConfig, ValidateError};
 
-use crate::config::topic::TopicConfig;
+use crate::config::topic::{CompressionPolicy, TopicConfig};
 
 /// Why a partition of a request got nothing, as the response says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,18 +36,26 @@ impl Refusal {
     /// Of a batch that was not accepted as it came.
     pub fn from_validate(error: &ValidateError, log_start_offset: i64) -> Self {
         let code = match error {
+            refused if refused.is_timestamp() => ErrorCode::InvalidTimestamp,
             ValidateError::TooLarge { .. } => ErrorCode::MessageTooLarge,
             ValidateError::Corrupt(_) => ErrorCode::CorruptMessage,
-            ValidateError::LogAppendTimeByProducer => ErrorCode::InvalidTimestamp,
             ValidateError::NoBatch
             | ValidateError::MoreThanOneBatch { .. }
-            | ValidateError::UnsupportedMagic { .. }
+            | ValidateError::OldMagic { .. }
             | ValidateError::BadBaseOffset { .. }
             | ValidateError::BadCount { .. }
             | ValidateError::ControlBatch
-            | ValidateError::BadSequence { .. } => ErrorCode::InvalidRecord,
+            | ValidateError::BadSequence { .. }
+            | ValidateError::LogAppendTimeByProducer
+            | ValidateError::BadRecords(_)
+            | ValidateError::RefusedRecords(_)
+            | ValidateError::Recompress(_) => ErrorCode::InvalidRecord,
         };
-        Self { log_start_offset, ..Self::with_message(code, error.to_string()) }
+        let record_errors = match error {
+            ValidateError::RefusedRecords(refused) => refused.iter().map(record_error).collect(),
+            _ => Vec::new(),
+        };
+        Self { log_start_offset, record_errors, ..Self::with_message(code, error.to_string()) }
     }
 
     /// Of a batch that the log did not take.
@@ -97,6 +106,16 @@ impl Refusal {
     }
 }
 
+fn record_error(refused: &RefusedRecord) -> (i32, Option<String>) {
+    let message = match refused.reason {
+        RefusalReason::NoKey => "a compacted topic takes no record without a key".to_owned(),
+        RefusalReason::Timestamp { timestamp, earliest, latest } => {
+            format!("timestamp {timestamp} is not within {earliest} to {latest}")
+        }
+    };
+    (refused.index, Some(message))
+}
+
 fn offline_code(error: &LogOffline) -> ErrorCode {
     match error {
         LogOffline::Failed(_) | LogOffline::Corrupt(_) => ErrorCode::KafkaStorageError,
@@ -106,7 +125,10 @@ fn offline_code(error: &LogOffline) -> ErrorCode {
 }
 
 /// What storage checks of a batch on a topic with this configuration.
-pub fn validate_config(config: &TopicConfig) -> ValidateConfig {
+///
+/// `memory_bytes_max`: what this broker can spare for the records of one batch.
+pub fn validate_config(config: &TopicConfig, memory_bytes_max: usize) -> ValidateConfig {
+    let decompressed_bytes_max = usize::try_from(config.max_decompressed_message_bytes).unwrap_or(usize::MAX);
     ValidateConfig {
         max_message_bytes: config.max_message_bytes.unsigned_abs(),
         is_compacted: config.cleanup.compact,
@@ -116,5 +138,20 @@ pub fn validate_config(config: &TopicConfig) -> ValidateConfig {
         },
         timestamp_before_max_ms: config.timestamp_before_max_ms,
         timestamp_after_max_ms: config.timestamp_after_max_ms,
+        compression: compression(config.compression),
+        decompressed_bytes_max: decompressed_bytes_max.min(memory_bytes_max),
     }
+}
+
+/// `compression.type` and its level; `None` keeps what the producer chose. Levels were checked when they were set.
+fn compression(policy: CompressionPolicy) -> Option<Compression> {
+    let (codec, level) = match policy {
+        CompressionPolicy::Producer => return None,
+        CompressionPolicy::Uncompressed => (CompressionType::None, 0),
+        CompressionPolicy::Gzip { level } => (CompressionType::Gzip, level),
+        CompressionPolicy::Snappy => (CompressionType::Snappy, 0),
+        CompressionPolicy::Lz4 { level } => (CompressionType::Lz4, level),
+        CompressionPolicy::Zstd { level } => (CompressionType::Zstd, level),
+    };
+    Some(Compression::with_level(codec, level).unwrap_or_else(|_| Compression::new(codec)))
 }

@@ -320,6 +320,7 @@ async fn run_shard(parts: ShardParts) {
         PartitionSettings {
             data_dir: DataDir::at(ShardDisk::new(), &parts.settings.config.data_dir),
             node_id: parts.settings.config.node_id,
+            decompressed_bytes_max: parts.settings.frame_memory_bytes,
             tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
         },
     );

@@ -77,6 +77,8 @@ impl<D: Disk, R: Runtime> Partition<D, R> {
 pub struct PartitionSettings<D> {
     pub data_dir: DataDir<D>,
     pub node_id: i32,
+    /// What the records of one batch may take in memory.
+    pub decompressed_bytes_max: usize,
     /// Bytes of recent batches kept in memory.
     pub tail_bytes_max: usize,
 }
@@ -94,6 +96,8 @@ pub struct Partitions<D: Disk, R: Runtime> {
     parked: RefCell<BTreeMap<WaitId, Rc<walser_storage::runtime::channel::Notify>>>,
     /// Opening, closing and deleting of logs.
     tasks: Gate,
+    /// For decompressed records.
+    scratch: RefCell<Vec<u8>>,
     /// Nothing is waited for any more.
     stopping: Cell<bool>,
 }
@@ -110,6 +114,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             budget,
             parked: RefCell::default(),
             tasks: Gate::new(),
+            scratch: RefCell::default(),
             stopping: Cell::new(false),
         })
     }

@@ -175,9 +175,21 @@ async fn find_offset<D: Disk, R: Runtime>(
             FoundOffset { timestamp: -1, offset, leader_epoch: is_known.unwrap_or(-1) }
         }
         OffsetSpec::LatestTiered | OffsetSpec::EarliestPendingUpload => FoundOffset::NONE,
-        OffsetSpec::MaxTimestamp | OffsetSpec::Timestamp(_) => return Err(Refusal::of(ErrorCode::UnknownServerError)),
+        OffsetSpec::MaxTimestamp => {
+            let found = log.max_timestamp().await.map_err(|error| Refusal::from_read(&error))?;
+            found.map_or(FoundOffset::NONE, from_log)
+        }
+        OffsetSpec::Timestamp(timestamp) => {
+            let found =
+                log.offset_for_timestamp(timestamp, upper_bound).await.map_err(|error| Refusal::from_read(&error))?;
+            found.map_or(FoundOffset::NONE, from_log)
+        }
     };
     Ok(found)
+}
+
+fn from_log(found: walser_storage::log::FoundTimestamp) -> FoundOffset {
+    FoundOffset { timestamp: found.timestamp, offset: found.offset, leader_epoch: found.leader_epoch }
 }
 
 fn producers_of<D: Disk, R: Runtime>(partition: &Partition<D, R>) -> Vec<ActiveProducer> {

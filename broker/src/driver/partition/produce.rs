@@ -13,6 +13,11 @@ use walser_storage::validate::validate;
 use super::{Partition, PartitionId, Partitions};
 use crate::error::{Refusal, validate_config};
 
+/// This broker's own: there are no followers yet.
+const IN_SYNC_REPLICAS: i32 = 1;
+/// Room for decompressed records that a shard keeps between batches.
+const SCRATCH_BYTES_KEPT: usize = 1 << 20;
+
 /// All that one request produces to partitions of one shard.
 #[derive(Debug)]
 pub struct ProduceShard {
@@ -67,7 +72,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let mut produced = Vec::with_capacity(request.parts.len());
         let mut pending = Vec::new();
         for ProducePart { slot, partition, records } in request.parts {
-            match self.append(partition, records, now_ms) {
+            match self.append(partition, records, request.acks, now_ms) {
                 Ok((partition, appended, stored)) => {
                     pending.push(Pending { slot, partition, end_offset: appended.end_offset(), stored });
                 }
@@ -93,20 +98,40 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         produced
     }
 
+    /// A large batch must not hold its memory for ever.
+    fn keep_scratch_small(&self) {
+        let mut scratch = self.scratch.borrow_mut();
+        if scratch.capacity() > SCRATCH_BYTES_KEPT {
+            *scratch = Vec::new();
+        }
+    }
+
     fn append(
         &self,
         id: PartitionId,
         records: BytesMut,
+        acks: i16,
         now_ms: i64,
     ) -> Result<(Rc<Partition<D, R>>, Appended, Stored), Refusal> {
         let partition = self.leader(id).map_err(Refusal::of)?;
         let config = partition.config();
-        if config.min_insync_replicas > 1 {
-            // One replica is all there is; Kafka refuses acks=all only, which the handler has already sorted out.
-            tracing::trace!(topic = %partition.topic, "min.insync.replicas above 1");
+        if acks == -1 && config.min_insync_replicas > IN_SYNC_REPLICAS {
+            let wanted = config.min_insync_replicas;
+            return Err(Refusal::with_message(
+                ErrorCode::NotEnoughReplicas,
+                format!("{IN_SYNC_REPLICAS} replica is in sync, min.insync.replicas is {wanted}"),
+            ));
         }
-        let batch = validate(records, &validate_config(&config), now_ms)
-            .map_err(|error| Refusal::from_validate(&error, partition.log.log_start_offset()))?;
+        let limits = validate_config(&config, self.settings.decompressed_bytes_max);
+        let checked = validate(records, &limits, now_ms, &mut self.scratch.borrow_mut());
+        self.keep_scratch_small();
+        let batch = checked.map_err(|error| Refusal::from_validate(&error, partition.log.log_start_offset()))?;
+        if batch.header().attributes.is_transactional() {
+            return Err(Refusal::with_message(
+                ErrorCode::InvalidTxnState,
+                "transactions are not served: there is no transaction coordinator",
+            ));
+        }
         let (bytes, records) = (batch.len(), batch.header().record_count.unsigned_abs());
         let append = Append { batch, leader_epoch: partition.leader_epoch.get(), now_ms };
         let appended = partition
