@@ -13,3 +13,4 @@ pub mod producer_state;
 pub mod runtime;
 pub mod segment;
 pub mod validate;
+pub mod wal;

@@ -15,14 +15,14 @@ pub const DISK_READ_STEP_BYTES: usize = 1 << 20;
 /// and not for ever.
 pub const DISK_GUARD_WAIT: Duration = Duration::from_millis(1);
 
-/// Payload of one record of a write-ahead log. Above a frame of the largest batch the broker accepts; a length beyond it on
+/// Payload of one record of a write-ahead log. Larger things are written beside it and referred to; a length beyond it on
 /// disk is garbage.
-pub const WAL_PAYLOAD_BYTES_MAX: usize = 128 << 20;
+pub const WAL_PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes of one group commit: one buffer and one write. What arrives beyond it goes into the next.
 pub const WAL_COMMIT_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes accepted and not yet written. Beyond it `append` waits in line for room.
+/// Bytes accepted and not yet written. Beyond it an append is refused.
 pub const WAL_QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of zeros written at a time when a file is made.
@@ -30,3 +30,8 @@ pub const WAL_ZERO_STEP_BYTES: usize = 256 << 10;
 
 /// Bytes read at a time when a file is replayed.
 pub const WAL_READ_STEP_BYTES: usize = 1 << 20;
+
+/// Bytes copied and checksummed before giving way: about 100 us from cold memory.
+pub const WAL_ENCODE_STEP_BYTES: usize = 256 << 10;
+
+const _: () = assert!(WAL_PAYLOAD_BYTES_MAX < WAL_QUEUE_BYTES_MAX);

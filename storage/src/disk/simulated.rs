@@ -183,6 +183,13 @@ impl SimulatedDisk {
         Self::from_tree(runtime, state.options, tree, prng)
     }
 
+    /// A second disk with the same contents, to try something on.
+    pub fn copy(&self, runtime: &SimulatedRuntime) -> Self {
+        let mut state = self.state.borrow_mut();
+        let (tree, prng) = (state.tree.clone(), state.prng.fork());
+        Self::from_tree(runtime, state.options, tree, prng)
+    }
+
     /// Cuts the power in the middle of the `number`-th changing operation from now, counted from 1. Every later
     /// operation hangs; stop the run on [`Self::has_lost_power`], then take [`Self::crash`].
     pub fn cut_power_at(&self, number: u64) {
