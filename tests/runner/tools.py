@@ -84,7 +84,8 @@ BROKER_CONFIGS = {
     "log.cleaner.min.cleanable.ratio": "0.25",
     "log.cleanup.policy": "compact",
     "unclean.leader.election.enable": "true",
-    "min.insync.replicas": "2",
+    # Cannot be deleted again where eligible leader replicas are kept, so it is set to what it is.
+    "min.insync.replicas": "1",
     "compression.type": "zstd",
     "log.preallocate": "true",
     "log.message.timestamp.type": "LogAppendTime",

@@ -2,3 +2,5 @@
 
 pub mod codec;
 pub mod lossy_fs;
+pub mod process;
+pub mod raw_client;
