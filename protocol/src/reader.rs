@@ -256,20 +256,19 @@ impl<'a> Reader<'a> {
         Ok(elements)
     }
 
-    /// A struct behind a byte that is negative for null.
+    /// A struct behind a mark: a byte, negative for null; in a tagged field a varint, zero for null.
     pub fn nullable_struct<T>(
         &mut self,
         nullable: bool,
+        tagged: bool,
         field: &'static str,
         decode: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, DecodeError> {
         if !nullable {
             return decode(self).map(Some);
         }
-        if self.i8(field)? < 0 {
-            return Ok(None);
-        }
-        decode(self).map(Some)
+        let is_null = if tagged { self.uvarint(field)? == 0 } else { self.i8(field)? < 0 };
+        if is_null { Ok(None) } else { decode(self).map(Some) }
     }
 
     /// How many tagged fields follow.

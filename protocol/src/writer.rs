@@ -209,17 +209,18 @@ impl Writer {
         }
     }
 
-    /// Writes the byte that says whether a struct follows, and gives back the struct to write.
+    /// Writes the mark that says whether a struct follows (see the reader's), and gives back the struct to write.
     pub fn nullable_struct<'v, T>(
         &mut self,
         nullable: bool,
+        tagged: bool,
         field: &'static str,
         value: Option<&'v T>,
     ) -> Result<Option<&'v T>, EncodeError> {
         match value {
             None if !nullable => return Err(EncodeError::UnexpectedNull { field }),
             Some(_) if nullable => self.i8(1),
-            None => self.i8(-1),
+            None => self.i8(if tagged { 0 } else { -1 }),
             Some(_) => {}
         }
         Ok(value)

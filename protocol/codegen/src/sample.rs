@@ -195,7 +195,8 @@ fn default_field(message: &Message, field: &Field, version: i16, out: &mut Vec<u
 
 fn null(field: &Field, flexible: bool, out: &mut Vec<u8>) {
     if matches!(field.ty, Type::Struct(_)) && !field.array {
-        out.push(255);
+        // In a tagged field the mark is a varint: 0 for null, 1 in front of a struct.
+        out.push(if field.tag.is_some() { 0 } else { 255 });
     } else if flexible {
         out.push(0);
     } else if field.ty == Type::String && !field.array {

@@ -91,7 +91,10 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
     }
     let Some(nullable) = nullable else { return format!("{}?", read_value(target, field)) };
     if let Type::Struct(inner) = &field.ty {
-        return format!("reader.nullable_struct({nullable}, \"{name}\", |reader| {inner}::decode(reader, version))?");
+        let tagged = field.tag.is_some();
+        return format!(
+            "reader.nullable_struct({nullable}, {tagged}, \"{name}\", |reader| {inner}::decode(reader, version))?"
+        );
     }
     let method = if field.ty == Type::String { "string" } else { "bytes" };
     let wrap = if field.ty == Type::Records && target.is_response() { ".map(Records::from)" } else { "" };

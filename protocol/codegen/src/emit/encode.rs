@@ -122,8 +122,9 @@ fn write_field(target: &Target<'_>, field: &Field, body: &mut Source) {
         return body.line(&write_value(target, field, &place, &place));
     };
     if matches!(field.ty, Type::Struct(_)) {
+        let tagged = field.tag.is_some();
         body.line(&format!(
-            "if let Some(inner) = writer.nullable_struct({nullable}, \"{name}\", {place}.as_ref())? {{"
+            "if let Some(inner) = writer.nullable_struct({nullable}, {tagged}, \"{name}\", {place}.as_ref())? {{"
         ));
         body.line("inner.encode(writer, version)?;");
         return body.line("}");
