@@ -1,6 +1,7 @@
 //! What needs more than one module, or a whole broker, to be tested.
 
 pub mod codec;
+pub mod crash;
 pub mod lossy_fs;
 pub mod process;
 pub mod raw_client;

@@ -1,0 +1,8 @@
+//! Producers at full rate against a broker that dies, and the check that nothing it acknowledged is missing.
+
+mod check;
+mod produce;
+pub mod rounds;
+
+pub use check::{Verdict, verify};
+pub use produce::{Acked, Stream, StreamKind};

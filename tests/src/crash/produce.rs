@@ -1,0 +1,196 @@
+//! One producer of one partition: several requests in flight, each remembered until it is answered.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
+use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
+use walser_protocol::{ApiKey, ErrorCode};
+
+use crate::lossy_fs::prng::Prng;
+use crate::raw_client::{ClientError, RawClient};
+
+/// As many as an idempotent producer may have.
+const IN_FLIGHT_MAX: usize = 5;
+const PRODUCE_VERSION: i16 = 9;
+/// The broker's own patience; longer than any test.
+const TIMEOUT_MS: i32 = 60_000;
+/// Every record's value begins with the number of its stream and its own.
+pub const STAMP_BYTES: usize = 16;
+
+/// How a stream produces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// What is not acknowledged is given up: it may be there or not.
+    Plain,
+    /// What is not acknowledged is sent again after the crash: it is there once, in order.
+    Idempotent,
+}
+
+/// A batch the broker said it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acked {
+    pub base_offset: i64,
+    pub first: u64,
+    pub records: u32,
+}
+
+/// A batch that was sent, or is to be sent again.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    first: u64,
+    records: u32,
+    base_sequence: i32,
+    /// Of the request that carries it at present.
+    correlation_id: i32,
+}
+
+/// A producer of one partition that outlives the broker.
+pub struct Stream {
+    pub id: u64,
+    pub kind: StreamKind,
+    pub topic: String,
+    pub partition: i32,
+    pub acked: Vec<Acked>,
+    /// Number of the next record that was never sent.
+    next_record: u64,
+    next_sequence: i32,
+    producer: Option<(i64, i16)>,
+    /// Sent and not answered, oldest first.
+    open: VecDeque<Batch>,
+    prng: Prng,
+}
+
+impl Stream {
+    pub fn new(id: u64, kind: StreamKind, topic: &str, partition: i32, seed: u64) -> Self {
+        Self {
+            id,
+            kind,
+            topic: topic.to_owned(),
+            partition,
+            acked: Vec::new(),
+            next_record: 0,
+            next_sequence: 0,
+            producer: None,
+            open: VecDeque::new(),
+            prng: Prng::new(seed ^ id.wrapping_mul(0x9E37_79B9)),
+        }
+    }
+
+    /// Records that were ever sent.
+    pub fn sent(&self) -> u64 {
+        self.next_record
+    }
+
+    /// Produces until the connection breaks or `stop` is set, then collects what is still answered.
+    ///
+    /// # Errors
+    /// Only for what is no crash: an answer that refuses a batch.
+    pub fn run(&mut self, address: &str, stop: &AtomicBool) -> Result<(), String> {
+        let Ok(mut client) = RawClient::connect(address) else { return Ok(()) };
+        if self.kind == StreamKind::Idempotent && self.producer.is_none() && self.init_producer(&mut client).is_err() {
+            return Ok(());
+        }
+        let mut resend: VecDeque<Batch> = std::mem::take(&mut self.open);
+        if self.kind == StreamKind::Plain {
+            resend.clear();
+        }
+        loop {
+            let is_stopping = stop.load(Ordering::Relaxed);
+            if (is_stopping && resend.is_empty()) || self.open.len() >= IN_FLIGHT_MAX {
+                match self.take_answer(&mut client) {
+                    Ok(true) => continue,
+                    Ok(false) => break,
+                    Err(refused) => return Err(refused),
+                }
+            }
+            let batch = resend.pop_front().unwrap_or_else(|| self.new_batch());
+            let sent = self.send(&mut client, batch);
+            self.open.push_back(Batch { correlation_id: sent.as_ref().copied().unwrap_or(0), ..batch });
+            if sent.is_err() {
+                break;
+            }
+        }
+        // Whatever was to be sent again and has not been comes before what is newer.
+        self.open.extend(resend);
+        Ok(())
+    }
+
+    fn init_producer(&mut self, client: &mut RawClient) -> Result<(), ClientError> {
+        let request = InitProducerIdRequest { transactional_id: None, ..InitProducerIdRequest::default() };
+        let response = client.call(ApiKey::InitProducerId, 4, &request)?;
+        let response = InitProducerIdResponse::decode(&mut response.reader(), 4)?;
+        if response.error_code != 0 {
+            return Err(std::io::Error::other(format!("InitProducerId: error {}", response.error_code)).into());
+        }
+        self.producer = Some((response.producer_id, response.producer_epoch));
+        Ok(())
+    }
+
+    fn new_batch(&mut self) -> Batch {
+        let records = 1 + u32::try_from(self.prng.below(40)).unwrap_or(0);
+        let batch = Batch { first: self.next_record, records, base_sequence: self.next_sequence, correlation_id: 0 };
+        self.next_record += u64::from(records);
+        self.next_sequence = self.next_sequence.wrapping_add_unsigned(records) & i32::MAX;
+        batch
+    }
+
+    fn send(&self, client: &mut RawClient, batch: Batch) -> Result<i32, ClientError> {
+        let (producer_id, producer_epoch) = self.producer.unwrap_or((-1, -1));
+        let base_sequence = if self.producer.is_some() { batch.base_sequence } else { -1 };
+        let options = BatchOptions { producer_id, producer_epoch, base_sequence, ..BatchOptions::default() };
+        let mut builder = BatchBuilder::new(options);
+        for number in batch.first..batch.first + u64::from(batch.records) {
+            let value = stamped(self.id, number);
+            let record = NewRecord { timestamp: 1, key: None, value: Some(&value), headers: &[] };
+            builder.append(&record).expect("a small record");
+        }
+        let bytes = builder.build().expect("a small batch");
+        let request = ProduceRequest {
+            transactional_id: None,
+            acks: -1,
+            timeout_ms: TIMEOUT_MS,
+            topic_data: vec![TopicProduceData {
+                name: &self.topic,
+                partition_data: vec![PartitionProduceData { index: self.partition, records: Some(&bytes) }],
+                ..TopicProduceData::default()
+            }],
+        };
+        client.send(ApiKey::Produce, PRODUCE_VERSION, &request)
+    }
+
+    /// Takes the answer to the oldest open batch; false when there is none to come.
+    fn take_answer(&mut self, client: &mut RawClient) -> Result<bool, String> {
+        let Some(batch) = self.open.front() else { return Ok(false) };
+        let Ok(response) = client.receive(ApiKey::Produce, PRODUCE_VERSION, batch.correlation_id) else {
+            return Ok(false);
+        };
+        let response = ProduceResponse::decode(&mut response.reader(), PRODUCE_VERSION)
+            .map_err(|error| format!("stream {}: {error}", self.id))?;
+        let answer = response.responses.first().and_then(|topic| topic.partition_responses.first());
+        let answer = answer.ok_or_else(|| format!("stream {}: an empty answer", self.id))?;
+        match ErrorCode::from_wire(answer.error_code) {
+            Some(ErrorCode::None) => {}
+            // The power is cut, or the broker ends: as good as no answer.
+            Some(ErrorCode::KafkaStorageError | ErrorCode::NotLeaderOrFollower) => return Ok(false),
+            code => {
+                let batch = self.open.front();
+                return Err(format!("stream {}: {code:?} {:?} for {batch:?}", self.id, answer.error_message));
+            }
+        }
+        let Some(batch) = self.open.pop_front() else { return Ok(false) };
+        self.acked.push(Acked { base_offset: answer.base_offset, first: batch.first, records: batch.records });
+        Ok(true)
+    }
+}
+
+/// A value that says whose and which record it is, of a length that varies.
+pub fn stamped(stream: u64, number: u64) -> Vec<u8> {
+    let padding = (number.wrapping_mul(37) % 900) as usize;
+    let mut value = Vec::with_capacity(STAMP_BYTES + padding);
+    value.extend_from_slice(&stream.to_be_bytes());
+    value.extend_from_slice(&number.to_be_bytes());
+    value.resize(STAMP_BYTES + padding, number as u8);
+    value
+}

@@ -1,0 +1,119 @@
+//! Rounds of: start, produce, die, start again, check.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use walser_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
+use walser_protocol::{ApiKey, ErrorCode};
+
+use super::check::{Verdict, verify};
+use super::produce::{Stream, StreamKind};
+use crate::lossy_fs::LossyFs;
+use crate::lossy_fs::prng::Prng;
+use crate::process::{Broker, BrokerOptions};
+use crate::raw_client::RawClient;
+
+const TOPIC: &str = "crash";
+const PARTITIONS: i32 = 6;
+
+/// How the broker dies.
+pub enum Death<'a> {
+    /// SIGKILL: what was written stays.
+    Killed,
+    /// SIGKILL, and what was not flushed goes.
+    PowerCut(&'a LossyFs),
+}
+
+/// What the rounds do.
+pub struct Plan<'a> {
+    pub data_dir: &'a Path,
+    pub rounds: u32,
+    pub seed: u64,
+    pub death: Death<'a>,
+    /// Settings of every start.
+    pub settings: &'a [(&'a str, &'a str)],
+    /// A round's producing time is drawn below this.
+    pub round_ms_max: u64,
+}
+
+/// Runs the rounds; the sum of what was checked.
+///
+/// # Errors
+/// The first acknowledged record that is missing or misplaced, with round and seed.
+pub fn run(plan: &Plan<'_>) -> Result<Verdict, String> {
+    let mut prng = Prng::new(plan.seed);
+    let mut streams: Vec<Stream> = (0..PARTITIONS).map(|partition| stream(partition, plan.seed)).collect();
+    let mut last = Verdict::default();
+    for round in 0..plan.rounds {
+        let context = |error: String| format!("round {round} of seed {}: {error}", plan.seed);
+        let broker = start(plan, round).map_err(|error| context(error.to_string()))?;
+        if round == 0 {
+            create_topic(&broker).map_err(context)?;
+        }
+        let wait = Duration::from_millis(50 + prng.below(plan.round_ms_max));
+        let cut_seed = prng.next();
+        produce_until_death(&mut streams, broker, wait, plan, cut_seed).map_err(context)?;
+        let broker = start(plan, round + 1).map_err(|error| context(error.to_string()))?;
+        last = verify(broker.address(), &streams).map_err(context)?;
+        println!("round {round}: {} records, {} acknowledged batches hold", last.records_read, last.batches_acked);
+        // The process that was checked dies without notice, too.
+        broker.kill().map_err(|error| context(error.to_string()))?;
+    }
+    Ok(last)
+}
+
+fn stream(partition: i32, seed: u64) -> Stream {
+    let kind = if partition % 2 == 0 { StreamKind::Plain } else { StreamKind::Idempotent };
+    Stream::new(partition.unsigned_abs().into(), kind, TOPIC, partition, seed)
+}
+
+/// The number of shards changes from start to start, where the machine has more than one core.
+fn start(plan: &Plan<'_>, round: u32) -> io::Result<Broker> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let shards = 1 + (round as usize) % cores.min(2);
+    let options = BrokerOptions::new(plan.data_dir).set("walser.shards", &shards.to_string());
+    plan.settings.iter().fold(options, |options, (key, value)| options.set(key, value)).start()
+}
+
+fn create_topic(broker: &Broker) -> Result<(), String> {
+    let mut client = RawClient::connect(broker.address()).map_err(|error| error.to_string())?;
+    let topic =
+        CreatableTopic { name: TOPIC, num_partitions: PARTITIONS, replication_factor: 1, ..CreatableTopic::default() };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, validate_only: false };
+    let response = client.call(ApiKey::CreateTopics, 5, &request).map_err(|error| error.to_string())?;
+    let response = CreateTopicsResponse::decode(&mut response.reader(), 5).map_err(|error| error.to_string())?;
+    match response.topics.first().map(|topic| topic.error_code) {
+        Some(code) if code == ErrorCode::None.code() => Ok(()),
+        code => Err(format!("CreateTopics: {code:?}")),
+    }
+}
+
+fn produce_until_death(
+    streams: &mut [Stream],
+    broker: Broker,
+    wait: Duration,
+    plan: &Plan<'_>,
+    cut_seed: u64,
+) -> Result<(), String> {
+    let stop = AtomicBool::new(false);
+    let address = broker.address().to_owned();
+    std::thread::scope(|scope| {
+        let producers: Vec<_> = streams.iter_mut().map(|stream| scope.spawn(|| stream.run(&address, &stop))).collect();
+        // Not a wait for something: the moment of death is what is drawn.
+        std::thread::park_timeout(wait);
+        if let Death::PowerCut(lossy) = &plan.death {
+            lossy.power_cut(cut_seed);
+        }
+        let killed = broker.kill().map_err(|error| error.to_string());
+        stop.store(true, Ordering::Relaxed);
+        for producer in producers {
+            producer.join().map_err(|_| "a producer panicked".to_owned())??;
+        }
+        if let Death::PowerCut(lossy) = &plan.death {
+            lossy.power_on();
+        }
+        killed.map(drop)
+    })
+}
