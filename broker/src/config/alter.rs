@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use thiserror::Error;
+use walser_protocol::error_code::ErrorCode;
 
 use super::broker::BrokerConfig;
 use super::key::{ConfigError, ConfigType, Effect, Mode, Value};
@@ -118,6 +119,15 @@ impl AlterError {
             | Self::PerListener(_)
             | Self::PerBroker(_)
             | Self::NotSupported { .. } => AlterErrorKind::InvalidRequest,
+        }
+    }
+}
+
+impl From<&AlterError> for ErrorCode {
+    fn from(error: &AlterError) -> Self {
+        match error.kind() {
+            AlterErrorKind::InvalidConfig => Self::InvalidConfig,
+            AlterErrorKind::InvalidRequest => Self::InvalidRequest,
         }
     }
 }

@@ -64,7 +64,7 @@ impl std::fmt::Display for Notice {
 /// The static configuration: what was given, read and checked.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
-    /// As given, with both of node.id and broker.id where one of them was; unknown keys included.
+    /// As given, with node.id, broker.id and process.roles filled in; unknown keys included.
     given: BTreeMap<String, String>,
     pub node_id: i32,
     pub rack: Option<String>,
@@ -139,6 +139,7 @@ impl BrokerConfig {
         let mut given = settings.given;
         let notices = check_keys(&mut given)?;
         let node_id = settle_node_id(&mut given)?;
+        given.entry("process.roles".to_owned()).or_insert_with(|| ROLES_DEFAULT.to_owned());
         let values = Values(&given);
         check_roles(&values, node_id)?;
         let ListenersRead { listeners, advertised_listeners, skipped } = read_listeners(&values)?;
@@ -181,7 +182,7 @@ impl BrokerConfig {
         Self::new(settings).map(|(config, _)| config)
     }
 
-    /// What was given, as it was given; keys nobody knows included.
+    /// What was given, as it was given, and what every node needs; keys nobody knows included.
     pub fn given(&self) -> &BTreeMap<String, String> {
         &self.given
     }
@@ -223,6 +224,11 @@ impl Values<'_> {
         }
     }
 }
+
+/// Kafka has no defaults for these: a node is formatted and configured before it starts. Here it starts by itself.
+const NODE_ID_DEFAULT: i64 = 1;
+const ROLES_DEFAULT: &str = "broker,controller";
+const CONTROLLER_LISTENER_DEFAULT: &str = "CONTROLLER";
 
 /// Keys Kafka had once. They are dropped with a warning, as they would be ignored by Kafka 4.
 const REMOVED: &[&str] = &[
@@ -325,13 +331,11 @@ fn settle_node_id(given: &mut BTreeMap<String, String>) -> Result<i32, SettingsE
         }
         _ => {}
     }
-    let id = node_id.or(broker_id);
-    if let Some(id) = id {
-        for key in ["node.id", "broker.id"] {
-            given.insert(key.to_owned(), id.to_string());
-        }
+    // Clients ask for the node's configs by this number, and see it in both keys.
+    let id = node_id.or(broker_id).unwrap_or(NODE_ID_DEFAULT);
+    for key in ["node.id", "broker.id"] {
+        given.insert(key.to_owned(), id.to_string());
     }
-    let id = id.unwrap_or_else(|| Values(given).integer("node.id"));
     Ok(i32::try_from(id).expect("an INT has been checked to fit"))
 }
 
@@ -372,8 +376,11 @@ struct ListenersRead {
 
 fn read_listeners(values: &Values<'_>) -> Result<ListenersRead, SettingsError> {
     let wrong = |key| move |error| SettingsError::Listener { key, error };
-    let controllers: Vec<String> =
+    let mut controllers: Vec<String> =
         values.list("controller.listener.names").iter().map(|name| name.to_ascii_uppercase()).collect();
+    if controllers.is_empty() {
+        controllers.push(CONTROLLER_LISTENER_DEFAULT.to_owned());
+    }
     let all = parse_endpoints(&values.list("listeners")).map_err(wrong("listeners"))?;
     let advertised = parse_endpoints(&values.list("advertised.listeners")).map_err(wrong("advertised.listeners"))?;
     let protocols = values.text("listener.security.protocol.map").unwrap_or_default();
@@ -463,7 +470,8 @@ mod tests {
         assert_eq!((config.node_id, config.inter_broker_listener.as_str()), (1, "PLAINTEXT"));
         assert_eq!(config.data_dir, PathBuf::from("walser-data"));
         assert_eq!((config.shards, &config.cpus, config.memory_bytes), (None, &None, None));
-        assert!(config.given().is_empty());
+        let settled: Vec<&str> = config.given().keys().map(String::as_str).collect();
+        assert_eq!(settled, ["broker.id", "node.id", "process.roles"]);
     }
 
     #[test]

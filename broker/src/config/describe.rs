@@ -94,6 +94,10 @@ fn entry(
     }
     if let Some(broker_key) = key.synonym {
         synonyms.extend(broker_values(broker_key, view, Layers::All));
+    } else if let (ConfigSource::Group, Some(default)) = (own, key.default) {
+        // A group's own default is shown, a topic's is not.
+        let value = Some(default.to_owned());
+        synonyms.push(ConfigSynonym { name: key.name.to_owned(), value, source: ConfigSource::Default });
     }
     ConfigEntry {
         name: key.name.to_owned(),
@@ -252,7 +256,7 @@ mod tests {
         let view = BrokerView { config: &config, own: &own, cluster: &cluster };
         let entries = describe_broker(&view);
         for (name, want) in [
-            ("node.id", "1 4 node.id=1(4);node.id=1(5)"),
+            ("node.id", "1 4 node.id=1(4)"),
             ("broker.id", "1 4 broker.id=1(4);broker.id=-1(5)"),
             ("my.plugin.password", "null 4 my.plugin.password=null(4)"),
             ("max.connections", "10 3 max.connections=10(3);max.connections=2147483647(5)"),

@@ -139,7 +139,10 @@ mod tests {
         // Rule: a synonym names a broker key that exists and has the same type.
         for table in [&*TOPIC_KEYS, &*GROUP_KEYS] {
             for key in table.iter() {
-                let Some(synonym) = key.synonym else { continue };
+                let Some(synonym) = key.synonym else {
+                    assert!(BROKER_KEYS.find(key.name).is_none(), "{} has a broker key of its own name", key.name);
+                    continue;
+                };
                 let broker_key = BROKER_KEYS.find(synonym).unwrap_or_else(|| panic!("{}: no {synonym}", key.name));
                 if key.name != "streams.assignor.name" {
                     assert_eq!(broker_key.kind, key.kind, "{}", key.name);

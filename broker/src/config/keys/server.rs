@@ -52,9 +52,9 @@ keys! { KEYS:
         "Whether unreleased API versions are served; Walser serves released ones only.";
     "unstable.feature.versions.enable" Boolean = Some("false"), Any, ReadOnly, Inert hidden,
         "Whether unreleased feature versions may be set.";
-    "process.roles" List = Some("broker,controller"), FilledListOf(&["broker", "controller"]), ReadOnly, Acted,
+    "process.roles" List = None, FilledListOf(&["broker", "controller"]), ReadOnly, Acted,
         "Roles of this process; one node that is both broker and controller.";
-    "node.id" Int = Some("1"), AtLeast(0), ReadOnly, Acted,
+    "node.id" Int = None, AtLeast(0), ReadOnly, Acted,
         "Number of this node in the cluster.";
     "initial.broker.registration.timeout.ms" Int = Some("60000"), Any, ReadOnly, Inert,
         "Time a starting broker waits to be registered by the controller.";
@@ -62,7 +62,7 @@ keys! { KEYS:
         "Time between heartbeats to the controller.";
     "broker.session.timeout.ms" Int = Some("9000"), Any, ReadOnly, Inert,
         "A broker without a heartbeat for this long is fenced.";
-    "controller.listener.names" List = Some("CONTROLLER"), FilledList, ReadOnly, Acted,
+    "controller.listener.names" List = None, FilledList, ReadOnly, Acted,
         "Names of listeners used by the controller; they are not opened in a one-node broker.";
     "sasl.mechanism.controller.protocol" String = Some("GSSAPI"), Any, ReadOnly, Inert,
         "SASL mechanism between brokers and controllers.";

@@ -46,7 +46,7 @@ keys! { KEYS:
         "Codec batches are stored with; `producer` keeps what was sent.";
     "compression.gzip.level" Int = Some("-1"), GzipLevel, ClusterWide, Acted ~ "compression.gzip.level",
         "Level used when the broker compresses with gzip.";
-    "compression.lz4.level" Int = Some("9"), Between(1, 17), ClusterWide, Acted,
+    "compression.lz4.level" Int = Some("9"), Between(1, 17), ClusterWide, Acted ~ "compression.lz4.level",
         "Level used when the broker compresses with lz4.";
     "compression.zstd.level" Int = Some("3"), Between(-131072, 22), ClusterWide, Acted ~ "compression.zstd.level",
         "Level used when the broker compresses with zstd.";
