@@ -22,7 +22,7 @@ use walser_storage::runtime::Runtime;
 
 use super::metadata::{MetadataDriver, MetadataError};
 use super::partition::reconcile::{Boot, ClosedLog};
-use super::quorum::{Quorum, QuorumError};
+use super::quorum::{Quorum, QuorumError, QuorumOptions};
 use crate::config::broker::BrokerConfig;
 use crate::config::rules::BrokerRules;
 use crate::config::view::BrokerView;
@@ -75,8 +75,17 @@ pub async fn metadata<D: Disk, R: Runtime>(
     listeners: &[ListenerInfo],
     meta: &MetaProperties,
 ) -> Result<MetadataDriver<D, R>, BootError> {
-    let (quorum, image) = Quorum::open(data_dir.disk().clone(), runtime, data_dir.path().join(QUORUM_DIR)).await?;
     let view = BrokerView::fixed(config);
+    let snapshot_after_bytes = view.integer("metadata.log.max.record.bytes.between.snapshots");
+    let mut salt = [0; 8];
+    getrandom::fill(&mut salt).map_err(BootError::Random)?;
+    let options = QuorumOptions {
+        dir: data_dir.path().join(QUORUM_DIR),
+        salt_seed: u64::from_ne_bytes(salt),
+        snapshot_after_bytes: u64::try_from(snapshot_after_bytes).unwrap_or(0),
+        features: BTreeMap::new(),
+    };
+    let (quorum, image) = Quorum::open(data_dir.disk().clone(), runtime, options).await?;
     let small = |key| i32::try_from(view.integer(key)).unwrap_or(i32::MAX);
     let node_id = BrokerId::from_wire(config.node_id).expect("node.id is not negative");
     let settings = ControllerSettings {

@@ -476,6 +476,7 @@ async fn run_control(parts: ControlParts) {
         match step {
             StopStep::Connections | StopStep::Drivers => {}
             StopStep::Seal(closed, logs) => {
+                control.commands.close();
                 control.gates.drivers.close();
                 wait_empty_until(&control.runtime, &control.gates.drivers, CUT_WAIT).await;
                 if let Err(error) = boot::seal(&data_dir, &closed, logs == Stopped::Clean).await {
@@ -508,8 +509,9 @@ async fn boot(
         return Err(StartError::Ended);
     }
     let (commands, publisher) = (Rc::clone(&control.commands), Rc::clone(control));
-    runtime::spawn(metadata.run(commands, async move |image, delta| {
+    let writer = metadata.run(commands, async move |image, delta| {
         publisher.publish(&ImageUpdate { image, change: ImageChange::Delta(delta) }).await.is_ok()
-    }));
+    });
+    spawn_inside(&control.runtime, &control.gates.drivers, writer);
     Ok(data_dir)
 }
