@@ -5,3 +5,4 @@ pub mod clock;
 pub mod metadata;
 pub mod partition;
 pub mod quorum;
+pub mod timer;
