@@ -23,9 +23,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use glommio::net::{TcpListener, TcpStream};
 use glommio::{LocalExecutorBuilder, Placement, PoolPlacement};
-use walser_storage::runtime::{Instant, Runtime};
-
-use crate::driver::clock;
+use walser_storage::runtime::Runtime;
+/// The executor of the thread it is used on.
+pub use walser_storage::runtime::glommio::GlommioRuntime as ShardRuntime;
 
 /// Submission entries of one ring. Measured at 1000 connections: 128 costs a third more CPU per request, 4096 is no better.
 const RING_DEPTH: usize = 1024;
@@ -113,52 +113,19 @@ fn builder(settings: &ExecutorSettings) -> LocalExecutorBuilder {
     builder.spin_before_park(settings.spin_before_park)
 }
 
-/// The executor of the thread it is used on.
-#[derive(Clone, Debug, Default)]
-pub struct ShardRuntime;
-
-impl ShardRuntime {
-    /// Any number of them mean the same.
-    pub const fn new() -> Self {
-        Self
-    }
-}
-
-impl Runtime for ShardRuntime {
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        spawn(task);
-    }
-
-    fn now(&self) -> Instant {
-        clock::monotonic()
-    }
-
-    fn wall_clock_ms(&self) -> i64 {
-        clock::wall_clock_ms()
-    }
-
-    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + 'static {
-        sleep(wait)
-    }
-
-    fn turn(&self) -> impl Future<Output = ()> + 'static {
-        turn()
-    }
-}
-
 /// Starts a task on this thread's executor and lets it run to its end.
 pub fn spawn(task: impl Future<Output = ()> + 'static) {
-    glommio::spawn_local(task).detach();
+    ShardRuntime::new().spawn(task);
 }
 
 /// Waits at least `wait`.
 pub async fn sleep(wait: Duration) {
-    glommio::timer::sleep(wait).await;
+    ShardRuntime::new().sleep(wait).await;
 }
 
 /// Gives way to sockets, disk, timers and every other task. Only a real timer reaches the reactor: a yield does not.
-pub fn turn() -> impl Future<Output = ()> + 'static {
-    sleep(Duration::from_micros(1))
+pub async fn turn() {
+    ShardRuntime::new().turn().await;
 }
 
 /// A listening socket of one shard.

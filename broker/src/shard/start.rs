@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use futures_lite::future::or;
+
 use super::control::{self, Control};
 use super::gate::{Gates, spawn_inside, wait_empty_until};
 use super::governor::Governor;
@@ -34,6 +36,7 @@ use crate::net::listener::{self, Connections, ListenerInfo};
 use walser_machine::fetch_session::FetchSessions;
 use walser_storage::data_dir::{DataDir, DirLock};
 use walser_storage::runtime::Runtime;
+use walser_storage::runtime::channel::Notify;
 
 /// How long connections that did not end by themselves get to notice that they were cut.
 const CUT_WAIT: Duration = Duration::from_secs(1);
@@ -309,14 +312,44 @@ fn bind_listener(mut address: SocketAddr, shard_count: usize) -> io::Result<(Vec
     Ok((sockets, address))
 }
 
-async fn run_shard(parts: ShardParts) {
+async fn run_shard(mut parts: ShardParts) {
+    let sockets = std::mem::take(&mut parts.sockets);
+    let listeners = sockets.iter().map(|(_, info)| Rc::new(info.clone())).collect();
+    let (ready, steps, done) = (parts.ready.clone(), parts.steps.clone(), parts.done.clone());
+    let shard = make_shard(parts, listeners);
+    start_internals(&shard);
+    shard.wait_image().await;
+    let mut stops = match listen_all(&shard, sockets) {
+        Ok(stops) => Some(stops),
+        Err(error) => {
+            drop(ready.send(Err(StartError::Listen(error))));
+            return;
+        }
+    };
+    drop(ready.send(Ok(())));
+    while let Ok(step) = steps.recv_async().await {
+        let closed = match step {
+            StopStep::Connections => {
+                stop_connections(&shard, stops.take().unwrap_or_default()).await;
+                StepDone::NOTHING_CLOSED
+            }
+            StopStep::Drivers => stop_drivers(&shard).await,
+            StopStep::Seal(..) => StepDone::NOTHING_CLOSED,
+            StopStep::Exit => break,
+        };
+        done.send(closed).ok();
+    }
+    shard.mesh.close();
+    shard.gates.internals.close();
+    wait_empty_until(&shard.runtime, &shard.gates.internals, CUT_WAIT).await;
+}
+
+fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> {
     let runtime = ShardRuntime::new();
-    let mesh = Mesh::new(parts.links, runtime.clone());
     let shard_count = usize::from(parts.placement.shard_count());
-    let metrics = parts.settings.metrics.shard(parts.id.index());
     let partitions = Partitions::new(
         ShardDisk::new(),
-        runtime.clone(),
+        runtime,
         PartitionSettings {
             data_dir: DataDir::at(ShardDisk::new(), &parts.settings.config.data_dir),
             node_id: parts.settings.config.node_id,
@@ -327,32 +360,36 @@ async fn run_shard(parts: ShardParts) {
     let view = BrokerView::fixed(&parts.settings.config);
     let session_slots = view.integer("max.incremental.fetch.session.cache.slots");
     let session_slots = usize::try_from(session_slots).unwrap_or(0).div_ceil(shard_count);
-    let shard = Rc::new(Shard {
+    Rc::new(Shard {
         partitions,
         fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_seed(parts.id))),
         waits: Cell::new(0),
         id: parts.id,
         admission: Admission::new(parts.settings.frame_memory_bytes / shard_count),
         connections: Connections::new(parts.settings.idle_max, parts.id.index() as u64 * CONNECTION_IDS_PER_SHARD),
+        metrics: parts.settings.metrics.shard(parts.id.index()),
         settings: parts.settings,
         placement: parts.placement,
-        mesh: Rc::clone(&mesh),
-        listeners: parts.sockets.iter().map(|(_, info)| Rc::new(info.clone())).collect(),
+        mesh: Mesh::new(parts.links, runtime),
+        listeners,
         limits: parts.limits,
         gates: Gates::new(),
-        governor: Governor::new(runtime.clone()),
+        governor: Governor::new(runtime),
         runtime,
         pulse: parts.pulse,
-        metrics,
         refusal_log: RateLimitedLog::default(),
         accept_log: RateLimitedLog::default(),
         image: RefCell::new(None),
-        image_changed: walser_storage::runtime::channel::Notify::new(),
+        image_changed: Notify::new(),
         stopping: Cell::new(false),
-        stop_began: walser_storage::runtime::channel::Notify::new(),
-    });
-    let (serving, turning) = (Rc::clone(&shard), Rc::clone(&shard));
-    let receiving = Rc::clone(&mesh).run(
+        stop_began: Notify::new(),
+    })
+}
+
+/// Mesh, timer and reaper; they end with the executor.
+fn start_internals(shard: &Rc<Shard>) {
+    let (serving, turning) = (Rc::clone(shard), Rc::clone(shard));
+    let receiving = Rc::clone(&shard.mesh).run(
         move |request, reply_to| service::serve_remote(&serving, request, reply_to),
         move || {
             turning.pulse.note_turn();
@@ -360,36 +397,14 @@ async fn run_shard(parts: ShardParts) {
         },
     );
     spawn_inside(&shard.runtime, &shard.gates.internals, receiving);
-    spawn_inside(&shard.runtime, &shard.gates.internals, Rc::clone(&mesh).run_guard());
-    let reaping = Rc::clone(&shard);
-    let reaper = async move {
-        futures_lite::future::or(reaping.connections.run_reaper(&reaping.runtime), reaping.stopping()).await;
-    };
+    spawn_inside(&shard.runtime, &shard.gates.internals, Rc::clone(&shard.mesh).run_guard());
+    let timer = Rc::clone(&shard.partitions.timer).run();
+    let internals = shard.gates.internals.clone();
+    let timing = async move { or(timer, internals.closing()).await };
+    spawn_inside(&shard.runtime, &shard.gates.internals, timing);
+    let reaping = Rc::clone(shard);
+    let reaper = async move { or(reaping.connections.run_reaper(&reaping.runtime), reaping.stopping()).await };
     spawn_inside(&shard.runtime, &shard.gates.internals, reaper);
-    shard.wait_image().await;
-    let stops = match listen_all(&shard, parts.sockets) {
-        Ok(stops) => stops,
-        Err(error) => {
-            drop(parts.ready.send(Err(StartError::Listen(error))));
-            return;
-        }
-    };
-    drop(parts.ready.send(Ok(())));
-    let mut stops = Some(stops);
-    while let Ok(step) = parts.steps.recv_async().await {
-        let done = match step {
-            StopStep::Connections => {
-                stop_connections(&shard, stops.take().unwrap_or_default()).await;
-                StepDone::NOTHING_CLOSED
-            }
-            StopStep::Drivers => stop_drivers(&shard).await,
-            StopStep::Seal(..) => StepDone::NOTHING_CLOSED,
-            StopStep::Exit => break,
-        };
-        parts.done.send(done).ok();
-    }
-    mesh.close();
-    wait_empty_until(&shard.runtime, &shard.gates.internals, CUT_WAIT).await;
 }
 
 fn listen_all(shard: &Rc<Shard>, sockets: ShardSockets) -> io::Result<Vec<ListenerStop>> {
@@ -417,7 +432,7 @@ async fn stop_drivers(shard: &Rc<Shard>) -> StepDone {
         tracing::warn!(shard = %shard.id, "logs not closed in time; the next start recovers them");
         StepDone { closed: Vec::new(), stopped: Stopped::Late }
     };
-    futures_lite::future::or(closing, late).await
+    or(closing, late).await
 }
 
 /// Hard to guess from outside; the same ids on two shards do no harm.
@@ -449,7 +464,7 @@ async fn stop_connections(shard: &Rc<Shard>, stops: Vec<ListenerStop>) {
 
 async fn run_control(parts: ControlParts) {
     let runtime = ShardRuntime::new();
-    let mesh = Mesh::new(parts.links, runtime.clone());
+    let mesh = Mesh::new(parts.links, runtime);
     let control = Rc::new(Control {
         runtime,
         mesh: Rc::clone(&mesh),
@@ -501,7 +516,7 @@ async fn boot(
     let data_dir = DataDir::open(ShardDisk::new(), &config.data_dir).await.map_err(BootError::from)?;
     let meta = boot::identify(&data_dir, config.node_id).await?;
     let left = boot::read(&data_dir).await?;
-    let metadata = boot::metadata(&data_dir, control.runtime.clone(), config, listeners, &meta).await?;
+    let metadata = boot::metadata(&data_dir, control.runtime, config, listeners, &meta).await?;
     let image = Arc::clone(metadata.image());
     boot::settle(&data_dir, &image, config.node_id).await?;
     let update = ImageUpdate { image, change: ImageChange::First(Arc::new(left)) };

@@ -135,7 +135,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         self.parked.borrow_mut().insert(wait.id, Rc::clone(&cancelled));
         let enough = self.wait_enough(request, wait.min_bytes);
         let over = async {
-            futures_lite::future::or(cancelled.notified(), self.runtime.sleep(wait.wait)).await;
+            futures_lite::future::or(cancelled.notified(), self.timer.after(wait.wait)).await;
         };
         futures_lite::future::or(enough, over).await;
         self.parked.borrow_mut().remove(&wait.id);

@@ -25,6 +25,7 @@ use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Gate;
 
 use crate::config::topic::TopicConfig;
+use crate::driver::timer::Timer;
 
 pub use waiter::{WaitId, Waiters};
 
@@ -87,6 +88,8 @@ pub struct PartitionSettings<D> {
 pub struct Partitions<D: Disk, R: Runtime> {
     pub disk: D,
     pub runtime: R,
+    /// Deadlines of everything that waits on this shard.
+    pub timer: Rc<Timer<R>>,
     pub settings: PartitionSettings<D>,
     by_id: RefCell<BTreeMap<PartitionId, Rc<Partition<D, R>>>>,
     /// Ours, but their logs could not be opened.
@@ -107,6 +110,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let budget = TailBudget::new(settings.tail_bytes_max);
         Rc::new(Self {
             disk,
+            timer: Timer::new(runtime.clone()),
             runtime,
             settings,
             by_id: RefCell::default(),

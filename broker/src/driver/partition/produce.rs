@@ -88,8 +88,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             let durable =
                 async { partition.log.durable(end_offset).await.map_err(|error| Refusal::from_commit(&error)) };
             let late = async {
-                let left = deadline.saturating_since(self.runtime.now());
-                self.runtime.sleep(left).await;
+                self.timer.at(deadline).await;
                 Err(Refusal::of(ErrorCode::RequestTimedOut))
             };
             let outcome = futures_lite::future::or(durable, late).await.map(|()| stored);
