@@ -1,4 +1,25 @@
 //! Logs on disk: offsets and epochs, neither replicas nor requests.
+//!
+//! | module | what it is about |
+//! | --- | --- |
+//! | `disk`, `runtime` | the seams: files and tasks, on glommio and simulated |
+//! | `data_dir` | whose directory it is, which partitions lie in it, how it was left |
+//! | `log` | one partition: append, commit, read, recovery |
+//! | `segment`, `index` | the files of a log |
+//! | `validate`, `producer_state`, `leader_epoch` | pure: what may be appended, by whom, in which epoch |
+//! | `cache` | recent batches in memory |
+//! | `checkpoint` | small files replaced as a whole |
+//! | `wal` | pre-written, recycled files with group commit |
+//!
+//! # Durability
+//!
+//! `Log::append_as_leader` promises nothing. When `Log::durable` says yes, the batch is, by the topic's level, in memory,
+//! handed to the disk, or on stable storage with everything before it, the names of its files included. A failed write or
+//! sync ends that for the log until the next start: a later call that succeeds proves nothing about the lost one. A disk
+//! that refuses bytes for lack of space has lost none; they are kept and written when there is space.
+//!
+//! After a crash a log holds everything that was acknowledged, perhaps more of what was appended, and nothing else. What
+//! recovery cuts off was never acknowledged at level `flushed`; what might have been is reported and left alone.
 
 pub mod cache;
 pub mod checkpoint;

@@ -52,6 +52,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     ///
     /// Base offset, leader epoch and, on LogAppendTime topics, timestamp are changed in the batch's bytes. A batch that
     /// its producer has sent before is not appended again. On an error nothing has changed.
+    ///
+    /// The bytes are kept as long as the batch is in the tail. Small ones are copied out here; a caller that cuts large
+    /// batches from still larger frames copies those that are less than half of their frame.
     pub fn append_as_leader(&self, append: Append) -> Result<Appended, AppendError> {
         let mut state = self.inner.state.borrow_mut();
         let Append { batch, leader_epoch, now_ms } = append;

@@ -241,8 +241,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if segment.is_sealed() {
             return;
         }
+        // Entered before the plan is made: a plan counts as running until it has been carried out.
+        let Some(guard) = self.inner.tasks.enter() else { return };
         let Some(target_bytes) = segment.preallocation().plan(segment.written_bytes(), segment_bytes) else { return };
-        let guard = self.inner.tasks.enter();
         let (segment, file) = (Rc::clone(segment), file.clone());
         self.inner.runtime.spawn(async move {
             let _guard = guard;
@@ -252,16 +253,19 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     /// With `flush.ms` what is written is synced in time even when nothing follows it.
     fn arm_flush_timer(&self) {
-        let state = self.inner.state.borrow();
+        let mut state = self.inner.state.borrow_mut();
         let Some(interval) = flush_interval(state.config.flush_ms) else { return };
-        if state.unsynced.segments.is_empty() {
+        if state.unsynced.segments.is_empty() || state.is_flush_timer_armed {
             return;
         }
+        state.is_flush_timer_armed = true;
         let timer = self.inner.runtime.sleep(interval);
         let log = Rc::downgrade(&self.inner);
         self.inner.runtime.spawn(async move {
             timer.await;
             if let Some(inner) = log.upgrade() {
+                inner.state.borrow_mut().is_flush_timer_armed = false;
+                // Younger writes arm the timer again when the task has looked at their age.
                 Self { inner }.start_commit();
             }
         });

@@ -156,6 +156,7 @@ struct State<F> {
     is_committing: bool,
     is_sealing: bool,
     is_closing: bool,
+    is_flush_timer_armed: bool,
     /// Up to here everything is durable with its indexes.
     recovery_point: i64,
     /// Offsets that `.snapshot` files exist for.

@@ -99,7 +99,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             to_seal: VecDeque::new(),
             epochs: read_epochs(&open.disk, &open.dir).await?,
             producers: ProducerStates::default(),
-            log_end_offset: first_offset.unwrap_or(log_start_offset),
+            // Offsets are not given twice, even when every file is gone.
+            log_end_offset: first_offset.unwrap_or(open.recovery_point.unwrap_or(0).max(log_start_offset)),
             report: RecoveryReport::default(),
         };
         let scan_from = recovered.take_trusted(&open, &found, trusted_to);
@@ -169,6 +170,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             is_committing: false,
             is_sealing: false,
             is_closing: false,
+            is_flush_timer_armed: false,
             recovery_point: if is_clean { log_end_offset } else { unfinished },
             snapshots: snapshots.into_iter().filter(|&offset| offset <= log_end_offset).collect(),
             clean_at: is_clean.then_some(log_end_offset),

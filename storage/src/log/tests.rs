@@ -6,6 +6,7 @@ use walser_protocol::records::batch::{BatchView, Batches};
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 
 use super::*;
+use crate::disk::OpenMode;
 use crate::disk::simulated::{Operation, SimulatedDisk, SimulatedDiskOptions};
 use crate::error::{AppendError, CommitError, ReadError};
 use crate::runtime::prng::Prng;
@@ -15,6 +16,7 @@ use crate::validate::ValidBatch;
 mod crash;
 mod faults;
 mod model;
+mod on_glommio;
 
 const DIR: &str = "/data/topic-0";
 const NOW: i64 = 1_700_000_000_000;
