@@ -1,10 +1,19 @@
 //! The command line: `walser` alone is `walser start`.
 
+pub mod client;
+pub mod consume;
+pub mod dump_log;
+pub mod error;
+pub mod output;
+pub mod produce;
 pub mod start;
+pub mod topic;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use self::error::CliError;
 
 /// Exit codes, the same for every command.
 pub mod exit {
@@ -35,6 +44,14 @@ is taken. Every command has a --help of its own.";
 #[derive(Debug, Subcommand)]
 enum Command {
     Start(start::Args),
+    /// Create, list, describe, alter and delete topics
+    Topic(topic::Args),
+    /// Write records, from standard input or the command line
+    Produce(produce::Args),
+    /// Read records
+    Consume(consume::Args),
+    /// Print what stands in the files of a partition directory
+    DumpLog(dump_log::Args),
 }
 
 /// Reads the arguments of the process and runs what they ask for.
@@ -50,7 +67,23 @@ pub fn run() -> ExitCode {
     };
     match cli.command {
         Some(Command::Start(args)) => start::run(&args),
+        Some(Command::Topic(args)) => finish(topic::run(&args)),
+        Some(Command::Produce(args)) => finish(produce::run(&args)),
+        Some(Command::Consume(args)) => finish(consume::run(&args)),
+        Some(Command::DumpLog(args)) => finish(dump_log::run(&args)),
         None => start::run(&cli.start),
+    }
+}
+
+/// The exit code of a tool, its error on standard error.
+fn finish(result: Result<(), CliError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{} {error}", output::red("error:"));
+            ExitCode::from(error.exit_code())
+        }
     }
 }
 
@@ -66,6 +99,11 @@ mod tests {
         for line in [
             &["walser"][..],
             &["walser", "start"],
+            &["walser", "topic", "create", "orders", "-p", "6", "-b", "localhost:1", "--json"],
+            &["walser", "topic", "alter", "orders", "-s", "retention.ms=-1", "-d", "segment.bytes"],
+            &["walser", "produce", "orders", "-k", "1", "-v", "2", "-z", "zstd", "--acks", "-1"],
+            &["walser", "consume", "-t", "orders", "-p", "0,1", "-o", "-5", "-c", "3", "-e"],
+            &["walser", "dump-log", "--records", "00000000000000000000.log"],
             &["walser", "--set", "walser.shards=1", "--set", "node.id=3"],
             &["walser", "start", "--config", "server.properties", "--data-dir", "/tmp/x", "--cpus", "0,2-3"],
         ] {
