@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::config::{BrokerConfig, BrokerView};
+use crate::config::BrokerConfig;
 use crate::shard::ShardSettings;
 use crate::shard::start::{RunningBroker, StartError, Stopped};
 use crate::start_checks::{self, Unfit};
@@ -36,8 +36,6 @@ impl ShardSettings {
     /// # Errors
     /// When a host has no address or a CPU is not ours.
     pub fn new(config: Arc<BrokerConfig>) -> Result<Self, Unfit> {
-        let view = BrokerView::fixed(&config);
-        let count = |key| usize::try_from(view.integer(key)).unwrap_or(0);
         let memory_bytes = start_checks::memory_bytes(&config);
         Ok(Self {
             cpus: start_checks::shard_cpus(&config)?,
@@ -45,8 +43,8 @@ impl ShardSettings {
             local_host: start_checks::host_name(),
             tail_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX),
             frame_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX).max(FRAME_MEMORY_BYTES_MIN),
-            connections_max: count("max.connections"),
-            connections_per_ip_max: count("max.connections.per.ip"),
+            connections_max: usize::MAX,
+            connections_per_ip_max: usize::MAX,
             idle_max: config.connection_idle_max.unwrap_or(Duration::ZERO),
             preempt_timer: PREEMPT_TIMER,
             stop_wait: STOP_WAIT,

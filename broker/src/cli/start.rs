@@ -106,7 +106,7 @@ fn serve(config: BrokerConfig) -> Result<(), Failure> {
     let config = Arc::new(config);
     let http = bind_http(&config).map_err(Failure::Unfit)?;
     let mut settings = ShardSettings::new(Arc::clone(&config)).map_err(Failure::Unfit)?;
-    settings.connections_max = settings.connections_max.min(fitness.connections_max);
+    settings.connections_max = fitness.connections_max;
     let on_ready = |broker: &RunningBroker| {
         if let Some(server) = http {
             tracing::info!("metrics on http://{}/metrics", server.address());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
+use tracing_subscriber::EnvFilter;
 
 use super::key::{ConfigError, ConfigKey, Effect, Value, cpu_list, memory_size};
 use super::keys::{BROKER_KEYS, listener_key};
@@ -142,6 +143,7 @@ impl BrokerConfig {
         given.entry("process.roles".to_owned()).or_insert_with(|| ROLES_DEFAULT.to_owned());
         let values = Values(&given);
         check_roles(&values, node_id)?;
+        check_log_filter(&values)?;
         let ListenersRead { listeners, advertised_listeners, skipped } = read_listeners(&values)?;
         let inter_broker_listener = inter_broker_listener(&values, &listeners)?;
         let buffer = |key| usize::try_from(values.integer(key)).ok();
@@ -367,6 +369,15 @@ fn check_roles(values: &Values<'_>, node_id: i32) -> Result<(), SettingsError> {
     Ok(())
 }
 
+fn check_log_filter(values: &Values<'_>) -> Result<(), SettingsError> {
+    let filter = values.text("walser.log.level").unwrap_or_default();
+    if EnvFilter::try_new(&filter).is_ok() {
+        return Ok(());
+    }
+    let reason = "give a level (error, warn, info, debug, trace) or a list of module=level";
+    Err(SettingsError::Contradiction { key: "walser.log.level", value: filter, reason })
+}
+
 struct ListenersRead {
     listeners: Vec<Endpoint>,
     advertised_listeners: Vec<Endpoint>,
@@ -528,6 +539,8 @@ mod tests {
             ("num.partitions", "0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
             ("walser.memory", "lots", "must be a number of bytes"),
             ("walser.cpus", "3-1", "CPU numbers"),
+            ("walser.log.level", "walser=loud", "give a level"),
+            ("max.connections.per.ip.overrides", "foo", "host:count pairs"),
             ("client.quota.callback.class", "x", "plug-ins are not supported"),
         ] {
             let error = notices(&[(key, value)]).expect_err(key);

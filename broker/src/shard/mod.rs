@@ -31,7 +31,7 @@ use crate::driver::partition::{PartitionId, Partitions};
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
-use crate::net::connection_limits::ConnectionLimits;
+use crate::net::connection_limits::{ConnectionBounds, ConnectionLimits};
 use crate::net::listener::{Connections, ListenerInfo};
 use gate::Gates;
 use governor::Governor;
@@ -57,9 +57,9 @@ pub struct ShardSettings {
     pub tail_memory_bytes: usize,
     /// Memory for frames and replies of all shards together.
     pub frame_memory_bytes: usize,
-    /// `max.connections` of the process.
+    /// Connections the machine has room for; `max.connections` counts below it.
     pub connections_max: usize,
-    /// `max.connections.per.ip`.
+    /// As much for one address; `max.connections.per.ip` and its overrides count below it.
     pub connections_per_ip_max: usize,
     /// Zero keeps idle connections.
     pub idle_max: Duration,
@@ -127,6 +127,7 @@ impl Shard {
             ImageChange::First(boot) => self.partitions.open_all(&image, boot, &assignment).await,
             ImageChange::Delta(delta) => self.partitions.apply(&image, delta, &assignment).await,
         }
+        self.limits.set_bounds(ConnectionBounds::of(&self.broker_view(&image)));
         *self.image.borrow_mut() = Some(image);
         self.image_changed.notify_all();
     }
