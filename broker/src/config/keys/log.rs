@@ -18,9 +18,9 @@ keys! { KEYS:
         "Age at which a log starts a new segment; unset, log.roll.hours counts.";
     "log.roll.hours" Int = Some("168"), AtLeast(1), ReadOnly, Acted,
         "Age in hours at which a log starts a new segment.";
-    "log.roll.jitter.ms" Long = None, Any, ClusterWide, Acted,
+    "log.roll.jitter.ms" Long = None, Any, ClusterWide, Inert,
         "Random time taken off log.roll.ms; unset, log.roll.jitter.hours counts.";
-    "log.roll.jitter.hours" Int = Some("0"), AtLeast(0), ReadOnly, Acted,
+    "log.roll.jitter.hours" Int = Some("0"), AtLeast(0), ReadOnly, Inert,
         "Random hours taken off log.roll.hours.";
     "log.retention.ms" Long = None, Any, ClusterWide, Inert,
         "Age at which segments are deleted, -1 for never; unset, log.retention.minutes counts.";
@@ -40,7 +40,7 @@ keys! { KEYS:
         "Log bytes between two entries of the offset index.";
     "log.flush.interval.messages" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Acted,
         "Records after which a log is flushed; every acknowledged batch already is at durability `flushed`.";
-    "log.segment.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Acted,
+    "log.segment.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Inert,
         "Time between a file's removal from its log and from the disk.";
     "log.flush.scheduler.interval.ms" Long = Some("9223372036854775807"), Any, ReadOnly, Inert,
         "Time between checks whether a log needs a flush.";
@@ -50,7 +50,7 @@ keys! { KEYS:
         "Time between writes of the recovery points.";
     "log.flush.start.offset.checkpoint.interval.ms" Int = Some("60000"), AtLeast(0), ReadOnly, Inert,
         "Time between writes of the log start offsets.";
-    "log.preallocate" Boolean = Some("false"), Any, ClusterWide, Acted,
+    "log.preallocate" Boolean = Some("false"), Any, ClusterWide, Inert,
         "Whether segment files are allocated at full size.";
     "num.recovery.threads.per.data.dir" Int = Some("2"), AtLeast(1), ClusterWide, Inert,
         "Threads for recovery; here every shard recovers its own logs.";

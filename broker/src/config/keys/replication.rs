@@ -40,7 +40,7 @@ keys! { KEYS:
         "Time between checks for leaders that are not the preferred ones.";
     "unclean.leader.election.interval.ms" Long = Some("300000"), AtLeast(1), ReadOnly, Inert hidden,
         "Time between attempts at unclean elections.";
-    "unclean.leader.election.enable" Boolean = Some("false"), Any, ClusterWide, Acted,
+    "unclean.leader.election.enable" Boolean = Some("false"), Any, ClusterWide, Inert,
         "Whether a replica outside the in-sync set may lead when no other is left.";
     "security.inter.broker.protocol" String = Some("PLAINTEXT"), OneOf(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]), ReadOnly, Refused,
         "Security protocol between brokers.";

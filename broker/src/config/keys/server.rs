@@ -8,7 +8,7 @@ keys! { KEYS:
         "Old name of node.id, with the same meaning.";
     "message.max.bytes" Int = Some("1048588"), AtLeast(0), ClusterWide, Acted,
         "Largest record batch accepted, compressed size with overhead; default of max.message.bytes.";
-    "max.decompressed.message.bytes" Int = Some("2147483639"), Between(1, 2147483639), ClusterWide, Inert,
+    "max.decompressed.message.bytes" Int = Some("2147483639"), Between(1, 2147483639), ClusterWide, Acted,
         "Largest size a record batch may have after decompression.";
     "num.io.threads" Int = Some("8"), AtLeast(1), ClusterWide, Inert,
         "Request handler threads; here `walser.shards` decides.";
@@ -16,7 +16,7 @@ keys! { KEYS:
         "Threads that move replicas between log directories.";
     "background.threads" Int = Some("10"), AtLeast(1), ClusterWide, Inert,
         "Threads for background work; here a governor per shard schedules it.";
-    "request.timeout.ms" Int = Some("30000"), Any, ReadOnly, Acted,
+    "request.timeout.ms" Int = Some("30000"), Any, ReadOnly, Inert,
         "Longest time the broker waits for an answer of its own requests.";
     "socket.connection.setup.timeout.ms" Long = Some("10000"), Any, ReadOnly, Inert,
         "First timeout for opening a connection to another broker.";

@@ -8,7 +8,7 @@ keys! { KEYS:
         "Size at which the log starts a new segment.";
     "segment.ms" Long = Some("604800000"), AtLeast(1), ClusterWide, Acted ~ "log.roll.ms",
         "Age at which the log starts a new segment.";
-    "segment.jitter.ms" Long = Some("0"), AtLeast(0), ClusterWide, Acted ~ "log.roll.jitter.ms",
+    "segment.jitter.ms" Long = Some("0"), AtLeast(0), ClusterWide, Inert ~ "log.roll.jitter.ms",
         "Random time taken off segment.ms.";
     "segment.index.bytes" Int = Some("10485760"), AtLeast(4), ClusterWide, Acted ~ "log.index.size.max.bytes",
         "Largest size of an index file.";
@@ -22,7 +22,7 @@ keys! { KEYS:
         "Age at which segments are deleted; -1 for never.";
     "max.message.bytes" Int = Some("1048588"), AtLeast(0), ClusterWide, Acted ~ "message.max.bytes",
         "Largest record batch accepted, compressed size with overhead.";
-    "max.decompressed.message.bytes" Int = Some("2147483639"), Between(1, 2147483639), ClusterWide, Inert ~ "max.decompressed.message.bytes",
+    "max.decompressed.message.bytes" Int = Some("2147483639"), Between(1, 2147483639), ClusterWide, Acted ~ "max.decompressed.message.bytes",
         "Largest size a record batch may have after decompression.";
     "index.interval.bytes" Int = Some("4096"), AtLeast(0), ClusterWide, Acted ~ "log.index.interval.bytes",
         "Log bytes between two entries of the offset index.";
@@ -32,13 +32,13 @@ keys! { KEYS:
         "Least age of records compaction may touch.";
     "max.compaction.lag.ms" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Inert ~ "log.cleaner.max.compaction.lag.ms",
         "Age by which records must have been compacted.";
-    "file.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Acted ~ "log.segment.delete.delay.ms",
+    "file.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Inert ~ "log.segment.delete.delay.ms",
         "Time between a file's removal from its log and from the disk.";
     "min.cleanable.dirty.ratio" Double = Some("0.5"), Fraction(0.0, 1.0), ClusterWide, Inert ~ "log.cleaner.min.cleanable.ratio",
         "Least share of dirty bytes that makes the log worth compacting.";
     "cleanup.policy" List = Some("delete"), ListOf(&["compact", "delete"]), ClusterWide, Inert ~ "log.cleanup.policy",
         "What happens to old segments: delete, compact, both, or, when empty, nothing.";
-    "unclean.leader.election.enable" Boolean = Some("false"), Any, ClusterWide, Acted ~ "unclean.leader.election.enable",
+    "unclean.leader.election.enable" Boolean = Some("false"), Any, ClusterWide, Inert ~ "unclean.leader.election.enable",
         "Whether a replica outside the in-sync set may lead when no other is left.";
     "min.insync.replicas" Int = Some("1"), AtLeast(1), ClusterWide, Acted ~ "min.insync.replicas",
         "In-sync replicas a write with acks=all needs.";
@@ -50,7 +50,7 @@ keys! { KEYS:
         "Level used when the broker compresses with lz4.";
     "compression.zstd.level" Int = Some("3"), Between(-131072, 22), ClusterWide, Acted ~ "compression.zstd.level",
         "Level used when the broker compresses with zstd.";
-    "preallocate" Boolean = Some("false"), Any, ClusterWide, Acted ~ "log.preallocate",
+    "preallocate" Boolean = Some("false"), Any, ClusterWide, Inert ~ "log.preallocate",
         "Whether segment files are allocated at full size.";
     "message.timestamp.type" String = Some("CreateTime"), OneOf(&["CreateTime", "LogAppendTime"]), ClusterWide, Acted ~ "log.message.timestamp.type",
         "Whose clock stamps records: the producer's or the broker's.";

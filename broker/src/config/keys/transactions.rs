@@ -26,7 +26,7 @@ keys! { KEYS:
         "Segment size of __transaction_state.";
     "transaction.partition.verification.enable" Boolean = Some("true"), Any, ClusterWide, Inert,
         "Whether a transactional write is checked against the coordinator first.";
-    "producer.id.expiration.ms" Int = Some("86400000"), AtLeast(1), ClusterWide, Acted,
+    "producer.id.expiration.ms" Int = Some("86400000"), AtLeast(1), ClusterWide, Inert,
         "Time without a write after which a partition forgets a producer id.";
     "producer.id.expiration.check.interval.ms" Int = Some("600000"), AtLeast(1), ReadOnly, Inert hidden,
         "Time between looks for producer ids to forget.";
