@@ -15,8 +15,9 @@ use walser_protocol::{ApiKey, Reader};
 use walser_storage::runtime::Runtime;
 
 use super::{
-    CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, api_versions, describe_log_dirs,
-    describe_producers, fetch, list_offsets, offset_for_leader_epoch, produce,
+    CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, api_versions, create_partitions, create_topics,
+    delete_topics, describe_log_dirs, describe_producers, describe_topic_partitions, fetch, init_producer_id,
+    list_offsets, metadata, offset_for_leader_epoch, produce,
 };
 use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
@@ -58,10 +59,16 @@ pub const ROUTES: &[Route] = &[
     route!(Produce, Pipelined, produce::handle),
     route!(Fetch, Pipelined, fetch::handle),
     route!(ListOffsets, Barrier, list_offsets::handle),
+    route!(Metadata, Barrier, metadata::handle),
     route!(ApiVersions, Barrier, api_versions::handle),
+    route!(CreateTopics, Barrier, create_topics::handle),
+    route!(DeleteTopics, Barrier, delete_topics::handle),
+    route!(InitProducerId, Barrier, init_producer_id::handle),
     route!(OffsetForLeaderEpoch, Barrier, offset_for_leader_epoch::handle),
     route!(DescribeLogDirs, Barrier, describe_log_dirs::handle),
+    route!(CreatePartitions, Barrier, create_partitions::handle),
     route!(DescribeProducers, Barrier, describe_producers::handle),
+    route!(DescribeTopicPartitions, Barrier, describe_topic_partitions::handle),
 ];
 
 /// The versions that are answered, for every key that has a handler.

@@ -7,11 +7,17 @@
 //! further. A handler never touches a log: what a shard owns is reached through [`crate::shard::service`].
 
 pub mod api_versions;
+pub mod create_partitions;
+pub mod create_topics;
+pub mod delete_topics;
 pub mod describe_log_dirs;
 pub mod describe_producers;
+pub mod describe_topic_partitions;
 pub mod dispatch;
 pub mod fetch;
+pub mod init_producer_id;
 pub mod list_offsets;
+pub mod metadata;
 pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod topics;

@@ -99,6 +99,8 @@ pub struct Shard {
     pub partitions: Rc<ShardPartitions>,
     pub fetch_sessions: RefCell<FetchSessions>,
     waits: Cell<u64>,
+    /// Ids for producers that this shard may give away.
+    pub producer_ids: RefCell<std::ops::Range<i64>>,
     image: RefCell<Option<Image>>,
     image_changed: Notify,
     stopping: Cell<bool>,

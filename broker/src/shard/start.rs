@@ -364,6 +364,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         partitions,
         fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_seed(parts.id))),
         waits: Cell::new(0),
+        producer_ids: RefCell::new(0..0),
         id: parts.id,
         admission: Admission::new(parts.settings.frame_memory_bytes / shard_count),
         connections: Connections::new(parts.settings.idle_max, parts.id.index() as u64 * CONNECTION_IDS_PER_SHARD),
