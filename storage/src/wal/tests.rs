@@ -148,15 +148,10 @@ fn damage_to_acknowledged_records_is_reported_with_its_place() {
         });
         let path = log_paths(&runtime, &disk).remove(0);
         disk.flip_bit(&path, position, 3).unwrap();
-        match open_error(&runtime, &disk) {
-            WalError::Corrupt { path: found, position: at, sequence, .. } => {
-                assert_eq!(found, path);
-                assert_eq!(at, position / 4096 * 4096);
-                // A start without its first record cannot know which one it was.
-                assert_eq!(sequence, if position < 4096 { 1 } else { want_sequence });
-            }
-            other => panic!("{other}"),
-        }
+        let error = open_error(&runtime, &disk);
+        let WalError::Corrupt { path: found, position: at, sequence, .. } = error else { panic!("{error}") };
+        assert_eq!((found, at), (path, position / 4096 * 4096));
+        assert_eq!(sequence, want_sequence);
     }
 }
 
@@ -304,4 +299,48 @@ fn a_close_does_not_wait_for_room() {
         waiting.await.unwrap_err();
     });
     assert_eq!(runtime.task_count(), 0);
+}
+
+#[test]
+fn it_runs_on_a_real_disk() {
+    // Rule: on glommio and a real file system many appenders share commits, and a reopened log has every record.
+    use crate::disk::glommio::GlommioDisk;
+    use crate::runtime::glommio::{GlommioRuntime, block_on};
+    let parent = std::env::temp_dir().join(format!("walser-wal-{}", std::process::id()));
+    let made = parent.clone();
+    block_on(async move {
+        let (disk, runtime) = (GlommioDisk::new(), GlommioRuntime::new());
+        disk.create_dir_all(&made).await.unwrap();
+        let options = WalOptions { dir: made.join("wal"), first_file_bytes: 1 << 20, ..options(7) };
+        let options = WalOptions { file_bytes: 1 << 20, ..options };
+        for life in 0..3u64 {
+            let mut records = Vec::new();
+            let (wal, recovered) = Wal::open(disk.clone(), runtime, options.clone(), |sequence, bytes| {
+                records.push((sequence, bytes));
+            })
+            .await
+            .unwrap();
+            assert_eq!(recovered.next_sequence, life * 400 + 1);
+            let want: Vec<(u64, Bytes)> = (1..=life * 400).map(|number| (number, payload(number, 5000))).collect();
+            assert_eq!(records, want);
+            let gate = Gate::new();
+            for _ in 0..400 {
+                let sequence = wal.append(payload(wal.next_sequence(), 5000)).unwrap();
+                let (committed, guard) = (wal.committed(sequence), gate.enter().unwrap());
+                runtime.spawn(async move {
+                    committed.await.unwrap();
+                    drop(guard);
+                });
+            }
+            gate.close_and_wait().await;
+            wal.close().await.unwrap();
+        }
+    })
+    .unwrap();
+    remove_tree(&parent);
+}
+
+#[expect(clippy::disallowed_methods, reason = "cleans up behind a test on a real disk")]
+fn remove_tree(path: &Path) {
+    std::fs::remove_dir_all(path).unwrap();
 }
