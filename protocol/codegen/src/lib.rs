@@ -8,7 +8,7 @@
 //! ```text
 //! api 3 Metadata                                          only in files of API keys
 //!
-//! message MetadataRequest versions 0-13 flexible 9+       a top-level message; `flexible never` exists too
+//! message MetadataRequest versions 0-13 flexible 9+ hot   a top-level message; `flexible never` exists too
 //!   topics []MetadataRequestTopic 0+ nullable 1+          field: name, type, versions, then any of the options
 //!     topic_id uuid 10+ ignorable                         deeper lines: the fields of the struct named just above
 //!     name string 0+ nullable 10+
@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Types: `bool int8 int16 uint16 int32 uint32 int64 float64 string bytes records uuid`, a struct's name, or `[]` and one of
-//! these. Versions: `N`, `N-M` or `N+`. Options of a field:
+//! these. Versions: `N`, `N-M` or `N+`. `hot` gives every version straight-line code of its own. Options of a field:
 //! - `nullable V`: null is legal in these versions; the Rust type becomes an `Option`.
 //! - `tag N`: a tagged field; written only when it differs from its default.
 //! - `default X`: `null`, `true` or a number; without it zero, empty or a struct of defaults.

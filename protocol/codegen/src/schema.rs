@@ -22,6 +22,8 @@ pub struct Message {
     pub record_type: Option<i16>,
     pub versions: Versions,
     pub flexible: Option<i16>,
+    /// Worth code of its own for every version.
+    pub hot: bool,
     pub fields: Vec<Field>,
     pub structs: Vec<Struct>,
 }
@@ -173,10 +175,16 @@ fn parse_message(line: &Line<'_>, inner: &[Line<'_>]) -> Result<Message, ParseEr
         record_type: None,
         versions: Versions { first: 0, last: -1 },
         flexible: None,
+        hot: false,
         fields: Vec::new(),
         structs: Vec::new(),
     };
-    for pair in line.words[2..].chunks(2) {
+    let mut options = line.words.get(2..).unwrap_or_default();
+    if let Some((&"hot", rest)) = options.split_last() {
+        message.hot = true;
+        options = rest;
+    }
+    for pair in options.chunks(2) {
         let [option, value] = pair else { return line.fail("an option without a value") };
         match *option {
             "type" => message.record_type = Some(number(line, value)?),

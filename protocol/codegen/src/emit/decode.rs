@@ -16,15 +16,35 @@ pub(crate) fn emit(target: &Target<'_>, source: &mut Source) {
 
     let lifetime = if target.lifetime().is_empty() { "'_" } else { "'a" };
     let mut head = Source::default();
-    if target.is_message {
-        head.line("check_version(version, Self::VERSION_MIN, Self::VERSION_MAX)?;");
-    }
     target.let_flexible(&body, &mut head);
     let version = if body.mentions("version") || head.mentions("version") { "version" } else { "_version" };
     let reader = if body.mentions("reader") { "reader" } else { "_reader" };
-    source.line(&format!(
-        "pub fn decode({reader}: &mut Reader<{lifetime}>, {version}: i16) -> Result<Self, DecodeError> {{"
-    ));
+    if target.is_message || !target.message.hot {
+        let version = if target.is_message { "version" } else { version };
+        let reader = if target.message.hot { "reader" } else { reader };
+        source.line(&format!(
+            "pub fn decode({reader}: &mut Reader<{lifetime}>, {version}: i16) -> Result<Self, DecodeError> {{"
+        ));
+    }
+    if target.is_message {
+        source.line("check_version(version, Self::VERSION_MIN, Self::VERSION_MAX)?;");
+    }
+    if target.message.hot {
+        if target.is_message {
+            source.line("match version {");
+            for version in target.message.versions.first..target.message.versions.last {
+                source.line(&format!("{version} => Self::decode_at::<{version}>(reader),"));
+            }
+            source.line(&format!("_ => Self::decode_at::<{}>(reader),", target.message.versions.last));
+            source.line("}");
+            source.line("}");
+            source.line("");
+        }
+        source.line(&format!(
+            "pub(crate) fn decode_at<const VERSION: i16>({reader}: &mut Reader<{lifetime}>) -> Result<Self, DecodeError> {{"
+        ));
+        source.line(&format!("let {version} = VERSION;"));
+    }
     source.block(head);
     source.block(body);
     source.line("Ok(this)");
@@ -81,24 +101,30 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
     let nullable = target.nullable(field);
     if field.array {
         let least = element_len(target, field);
-        let element = read_value(target, field);
+        let element = match &field.ty {
+            Type::Struct(inner) if target.message.hot => format!("{inner}::decode_at::<VERSION>"),
+            _value => format!("|reader| {}", read_value(target, field)),
+        };
         return match nullable {
-            None => format!("reader.array({flexible}, {least}, \"{name}\", |reader| {element})?"),
+            None => format!("reader.array({flexible}, {least}, \"{name}\", {element})?"),
             Some(nullable) => {
-                format!("reader.nullable_array({flexible}, {nullable}, {least}, \"{name}\", |reader| {element})?")
+                format!("reader.nullable_array({flexible}, {nullable}, {least}, \"{name}\", {element})?")
             }
         };
     }
     let Some(nullable) = nullable else { return format!("{}?", read_value(target, field)) };
     if let Type::Struct(inner) = &field.ty {
-        let tagged = field.tag.is_some();
-        return format!(
-            "reader.nullable_struct({nullable}, {tagged}, \"{name}\", |reader| {inner}::decode(reader, version))?"
-        );
+        let (tagged, decode) = (field.tag.is_some(), call(target));
+        return format!("reader.nullable_struct({nullable}, {tagged}, \"{name}\", |reader| {inner}::{decode})?");
     }
     let method = if field.ty == Type::String { "string" } else { "bytes" };
     let wrap = if field.ty == Type::Records && target.is_response() { ".map(Records::from)" } else { "" };
     format!("reader.nullable_{method}({flexible}, {nullable}, \"{name}\")?{wrap}")
+}
+
+/// How a nested struct's decode function is called.
+fn call(target: &Target<'_>) -> &'static str {
+    if target.message.hot { "decode_at::<VERSION>(reader)" } else { "decode(reader, version)" }
 }
 
 /// Expression of type `Result` that reads one value that is not null.
@@ -120,7 +146,7 @@ fn read_value(target: &Target<'_>, field: &Field) -> String {
             return format!("reader.bytes({flexible}, \"{name}\").map(Records::from)");
         }
         Type::Bytes | Type::Records => return format!("reader.bytes({flexible}, \"{name}\")"),
-        Type::Struct(inner) => return format!("{inner}::decode(reader, version)"),
+        Type::Struct(inner) => return format!("{inner}::{}", call(target)),
     };
     format!("reader.{method}(\"{name}\")")
 }

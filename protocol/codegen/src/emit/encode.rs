@@ -14,13 +14,35 @@ pub(crate) fn emit(target: &Target<'_>, source: &mut Source) {
     emit_tags(target, &mut body);
 
     let mut head = Source::default();
-    if target.is_message {
-        head.line("check_version(version, Self::VERSION_MIN, Self::VERSION_MAX)?;");
-    }
     target.let_flexible(&body, &mut head);
     let version = if body.mentions("version") || head.mentions("version") { "version" } else { "_version" };
     let writer = if body.mentions("writer") { "writer" } else { "_writer" };
-    source.line(&format!("pub fn encode(&self, {writer}: &mut Writer, {version}: i16) -> Result<(), EncodeError> {{"));
+    if target.is_message || !target.message.hot {
+        let version = if target.is_message { "version" } else { version };
+        let writer = if target.message.hot { "writer" } else { writer };
+        source.line(&format!(
+            "pub fn encode(&self, {writer}: &mut Writer, {version}: i16) -> Result<(), EncodeError> {{"
+        ));
+    }
+    if target.is_message {
+        source.line("check_version(version, Self::VERSION_MIN, Self::VERSION_MAX)?;");
+    }
+    if target.message.hot {
+        if target.is_message {
+            source.line("match version {");
+            for version in target.message.versions.first..target.message.versions.last {
+                source.line(&format!("{version} => self.encode_at::<{version}>(writer),"));
+            }
+            source.line(&format!("_ => self.encode_at::<{}>(writer),", target.message.versions.last));
+            source.line("}");
+            source.line("}");
+            source.line("");
+        }
+        source.line(&format!(
+            "pub(crate) fn encode_at<const VERSION: i16>(&self, {writer}: &mut Writer) -> Result<(), EncodeError> {{"
+        ));
+        source.line(&format!("let {version} = VERSION;"));
+    }
     source.block(head);
     source.block(body);
     source.line("Ok(())");
@@ -126,7 +148,7 @@ fn write_field(target: &Target<'_>, field: &Field, body: &mut Source) {
         body.line(&format!(
             "if let Some(inner) = writer.nullable_struct({nullable}, {tagged}, \"{name}\", {place}.as_ref())? {{"
         ));
-        body.line("inner.encode(writer, version)?;");
+        body.line(&format!("inner.{};", call(target)));
         return body.line("}");
     }
     let method = match field.ty == Type::String {
@@ -135,6 +157,11 @@ fn write_field(target: &Target<'_>, field: &Field, body: &mut Source) {
         false => "bytes",
     };
     body.line(&format!("writer.nullable_{method}({flexible}, {nullable}, \"{name}\", {place})?;"));
+}
+
+/// How a nested struct's encode function is called.
+fn call(target: &Target<'_>) -> &'static str {
+    if target.message.hot { "encode_at::<VERSION>(writer)?" } else { "encode(writer, version)?" }
 }
 
 /// Statement that writes one value that is not null; `place` is the place, `value` the value of a `Copy` type.
@@ -156,7 +183,7 @@ fn write_value(target: &Target<'_>, field: &Field, place: &str, value: &str) -> 
             return format!("writer.records({flexible}, \"{name}\", {value})?;");
         }
         Type::Bytes | Type::Records => return format!("writer.bytes({flexible}, \"{name}\", {place})?;"),
-        Type::Struct(_) => return format!("{place}.encode(writer, version)?;"),
+        Type::Struct(_) => return format!("{place}.{};", call(target)),
     };
     format!("writer.{method}({value});")
 }
