@@ -33,6 +33,8 @@ use crate::shard::service::{ShardReply, ShardRequest};
 
 /// First version in which topics go by id.
 const TOPIC_IDS_FROM: i16 = 13;
+/// First version in which a wrong leader is answered with the right one.
+const LEADERS_FROM: i16 = 12;
 /// First version with sessions.
 const SESSIONS_FROM: i16 = 7;
 /// First version in which the broker's endpoints go along.
@@ -337,7 +339,7 @@ fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<FetchedData,
             });
             last = Some(&slot.topic);
         }
-        let data = partition_data(slot, outcome, plan.read_committed);
+        let data = partition_data(context.version, slot, outcome, plan.read_committed);
         is_led_elsewhere |= data.error_code == ErrorCode::NotLeaderOrFollower.code();
         if let Some(topic) = responses.last_mut() {
             topic.partitions.push(data);
@@ -377,6 +379,7 @@ fn fetched_state(outcome: &Result<FetchedData, Refusal>) -> FetchedState {
 }
 
 fn partition_data<'a>(
+    version: i16,
     slot: &Slot,
     outcome: &'a Result<FetchedData, Refusal>,
     read_committed: bool,
@@ -404,7 +407,9 @@ fn partition_data<'a>(
         }
         Err(refusal) => {
             let (leader_id, leader_epoch) = match refusal.code {
-                ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch => slot.topic.leader(slot.index),
+                ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch if version >= LEADERS_FROM => {
+                    slot.topic.leader(slot.index)
+                }
                 _ => (-1, -1),
             };
             PartitionData {

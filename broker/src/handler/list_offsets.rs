@@ -20,6 +20,8 @@ use crate::error::Refusal;
 use crate::shard::placement::ShardId;
 use crate::shard::service::{ShardReply, ShardRequest};
 
+/// First version that has leader epochs.
+const LEADER_EPOCHS_FROM: i16 = 4;
 /// The first versions in which -3, -4, -5 and -6 mean something.
 const SPECIAL_FROM: [(OffsetSpec, i16); 4] = [
     (OffsetSpec::MaxTimestamp, 7),
@@ -105,7 +107,7 @@ fn reply(
                         partition_index: asked.partition_index,
                         timestamp: found.timestamp,
                         offset: found.offset,
-                        leader_epoch: found.leader_epoch,
+                        leader_epoch: if context.version >= LEADER_EPOCHS_FROM { found.leader_epoch } else { -1 },
                         ..ListOffsetsPartitionResponse::default()
                     },
                     Err(refusal) => ListOffsetsPartitionResponse {

@@ -25,6 +25,8 @@ use crate::error::Refusal;
 use crate::shard::placement::ShardId;
 use crate::shard::service::{ShardReply, ShardRequest};
 
+/// First version in which a wrong leader is answered with the right one.
+const LEADERS_FROM: i16 = 10;
 /// First version in which topics go by id.
 const TOPIC_IDS_FROM: i16 = 13;
 
@@ -176,7 +178,7 @@ fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<Stored, Refu
             partition_responses: slots
                 .clone()
                 .map(|slot| {
-                    let response = partition_response(topic, plan.slots[slot].index, &outcomes[slot]);
+                    let response = partition_response(context.version, topic, plan.slots[slot].index, &outcomes[slot]);
                     is_led_elsewhere |= response.error_code == ErrorCode::NotLeaderOrFollower.code();
                     response
                 })
@@ -185,7 +187,7 @@ fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<Stored, Refu
         .collect();
     let listener = &context.connection.listener;
     let mut node_endpoints = Vec::new();
-    if is_led_elsewhere && context.version >= 10 {
+    if is_led_elsewhere && context.version >= LEADERS_FROM {
         node_endpoints.push(NodeEndpoint {
             node_id: context.shard.settings.config.node_id,
             host: &listener.advertised.host,
@@ -197,6 +199,7 @@ fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<Stored, Refu
 }
 
 fn partition_response<'a>(
+    version: i16,
     topic: &NamedTopic,
     index: i32,
     outcome: &'a Result<Stored, Refusal>,
@@ -211,7 +214,7 @@ fn partition_response<'a>(
         },
         Err(refusal) => {
             let (leader_id, leader_epoch) = match refusal.code {
-                ErrorCode::NotLeaderOrFollower => topic.leader(index),
+                ErrorCode::NotLeaderOrFollower if version >= LEADERS_FROM => topic.leader(index),
                 _ => (-1, -1),
             };
             PartitionProduceResponse {
