@@ -133,9 +133,12 @@ fn encode_record(record: &MetadataRecord, writer: &mut Writer) -> Result<(), Enc
 
 fn decode_record(record_type: i16, version: i16, body: &[u8]) -> Result<MetadataRecord, FormatError> {
     let mut reader = Reader::new(body);
-    let malformed = |source| match source {
-        DecodeError::UnsupportedVersion { .. } => FormatError::NewerRecord { record_type, version },
-        source => FormatError::Malformed { record_type, source },
+    let malformed = |source| {
+        if matches!(source, DecodeError::UnsupportedVersion { .. }) {
+            FormatError::NewerRecord { record_type, version }
+        } else {
+            FormatError::Malformed { record_type, source }
+        }
     };
     macro_rules! body {
         ($type:ident) => {

@@ -389,8 +389,8 @@ impl Leader {
 
     fn complete_reached(&mut self) {
         let own = self.own_flushed_end();
-        while let Some(waiter) = self.waiting_for_leader.pop_front_if(|waiter| waiter.end <= own) {
-            self.complete(waiter.id, Ok(()));
+        while let Some(id) = pop_reached(&mut self.waiting_for_leader, own) {
+            self.complete(id, Ok(()));
         }
         let (in_sync, required) = (self.in_sync.len(), self.min_in_sync_replicas);
         let result = if in_sync < required {
@@ -399,8 +399,8 @@ impl Leader {
             Ok(())
         };
         let committed = self.high_watermark;
-        while let Some(waiter) = self.waiting_for_all.pop_front_if(|waiter| waiter.end <= committed) {
-            self.complete(waiter.id, result);
+        while let Some(id) = pop_reached(&mut self.waiting_for_all, committed) {
+            self.complete(id, result);
         }
     }
 
@@ -416,6 +416,13 @@ impl Leader {
     fn complete(&mut self, waiter: WaiterId, result: Result<(), ProduceFailure>) {
         self.effects.push_back(Effect::CompleteProduce { waiter, result });
     }
+}
+
+/// The first waiter, if what it waits for has been reached.
+fn pop_reached(queue: &mut VecDeque<Waiter>, reached: i64) -> Option<WaiterId> {
+    let first = queue.front().copied().filter(|waiter| waiter.end <= reached)?;
+    queue.pop_front();
+    Some(first.id)
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ impl Cluster {
         results
     }
 
-    fn alter(&mut self, kind: i8, name: &str, operations: &[(&str, i8, Option<&str>)]) -> String {
+    fn alter(&mut self, kind: i8, name: &str, operations: &[Operation<'_>]) -> String {
         let operations = operations.iter().map(|(key, operation, value)| ConfigOperation {
             key: (*key).to_owned(),
             operation: *operation,
@@ -143,6 +143,9 @@ impl Cluster {
         self.image.configs(resource).get(key).cloned()
     }
 }
+
+/// Key, operation, value.
+type Operation<'a> = (&'a str, i8, Option<&'a str>);
 
 fn topic(name: &str, num_partitions: i32, replication_factor: i16) -> CreatableTopic {
     CreatableTopic { num_partitions, replication_factor, ..CreatableTopic::with_defaults(name) }
@@ -378,7 +381,7 @@ fn incremental_alter_configs_answers_as_kafka_does() {
     let mut cluster = Cluster::with_brokers(1);
     cluster.create_one(topic("a", 1, 1));
     let (set, delete, append, subtract) = (0, 1, 2, 3);
-    let cases: Vec<(i8, &str, Vec<(&str, i8, Option<&str>)>, &str)> = vec![
+    let cases: Vec<(i8, &str, Vec<Operation<'_>>, &str)> = vec![
         (2, "a", vec![("retention.ms", set, Some("5000"))], "ok"),
         (
             2,
