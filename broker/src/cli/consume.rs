@@ -324,3 +324,45 @@ impl Aborted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use walser_protocol::messages::fetch::AbortedTransaction;
+    use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
+
+    fn batch(base_offset: i64, producer_id: i64, transactional: bool) -> Vec<u8> {
+        let options = BatchOptions { base_offset, producer_id, transactional, ..BatchOptions::default() };
+        let mut builder = BatchBuilder::new(options);
+        builder.append(&NewRecord::default()).unwrap();
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn aborted_records_are_hidden_up_to_their_marker() {
+        // Rule: a producer's records are hidden from the transaction's first offset to its abort marker, nobody else's.
+        let aborted_transactions = Some(vec![
+            AbortedTransaction { producer_id: 7, first_offset: 20 },
+            AbortedTransaction { producer_id: 7, first_offset: 5 },
+            AbortedTransaction { producer_id: 8, first_offset: 6 },
+        ]);
+        let mut aborted = Aborted::new(&PartitionData { aborted_transactions, ..PartitionData::default() });
+        let mut hidden = |offset, producer_id, transactional, marker: Option<ControlRecord>| {
+            let bytes = batch(offset, producer_id, transactional);
+            let batch = BatchView::parse_exact(&bytes).unwrap();
+            let hidden = aborted.hides(&batch);
+            aborted.handle_marker(&batch, marker);
+            hidden
+        };
+        let abort = Some(ControlRecord::Abort { coordinator_epoch: 0 });
+        assert!(!hidden(4, 7, true, None), "before the transaction");
+        assert!(hidden(5, 7, true, None), "its first record");
+        assert!(!hidden(6, 9, true, None), "another producer");
+        assert!(!hidden(7, 7, false, None), "no transaction");
+        assert!(hidden(8, 8, true, None), "a second aborted producer");
+        assert!(hidden(9, 7, true, abort), "the last one, then the marker");
+        assert!(!hidden(10, 7, true, None), "a later transaction that was committed");
+        assert!(hidden(11, 8, true, None), "the other's marker is still to come");
+        assert!(hidden(20, 7, true, None), "aborted again");
+    }
+}

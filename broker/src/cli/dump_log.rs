@@ -122,10 +122,8 @@ fn open(path: &Path) -> std::io::Result<File> {
 
 /// Names the file in an error that could not.
 fn with_path(error: CliError, path: &Path) -> CliError {
-    match error {
-        CliError::Read { source, .. } => CliError::Read { path: path.display().to_string(), source },
-        other => other,
-    }
+    let CliError::Read { source, .. } = error else { return error };
+    CliError::Read { path: path.display().to_string(), source }
 }
 
 #[cfg(test)]

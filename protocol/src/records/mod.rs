@@ -8,3 +8,6 @@ pub mod compression;
 pub mod control;
 pub mod crc;
 pub mod record;
+
+#[cfg(test)]
+mod golden;
