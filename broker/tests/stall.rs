@@ -201,6 +201,11 @@ async fn ask_for(run_time: Duration, mesh: Rc<Mesh<u32, u32, ShardRuntime>>) -> 
     longest
 }
 
+/// How many starts and stops: `WALSER_STALL_ROUNDS`, or a thousand.
+fn rounds() -> u32 {
+    std::env::var("WALSER_STALL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000)
+}
+
 fn count_entries(folder: &str) -> usize {
     fs::read_dir(folder).unwrap().count()
 }
@@ -211,13 +216,20 @@ fn a_thousand_starts_and_stops() {
     // Rule: no start or stop dies, and none leaves a descriptor or a thread behind.
     let (settings, _data_dir) = settings(2);
     let mut open = None;
-    for round in 0..1000 {
+    let (mut starting, mut stopping) = (Duration::ZERO, Duration::ZERO);
+    let rounds = rounds();
+    for round in 0..rounds {
+        let began = Instant::now();
         let broker = RunningBroker::start(&settings).unwrap();
+        starting += began.elapsed();
+        let began = Instant::now();
         assert_eq!(broker.stop(), Stopped::Clean, "round {round}");
+        stopping += began.elapsed();
         if round == 10 {
             open = Some((count_entries("/proc/self/fd"), count_entries("/proc/self/task")));
         }
     }
+    println!("{rounds} rounds: {starting:?} to start, {stopping:?} to stop");
     let (descriptors, threads) = open.unwrap();
     assert!(count_entries("/proc/self/fd") <= descriptors + 4, "descriptors leak");
     assert!(count_entries("/proc/self/task") <= threads + 4, "threads leak");

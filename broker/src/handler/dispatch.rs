@@ -134,6 +134,10 @@ pub fn parse(
 }
 
 fn find(api_key: i16, api_version: i16) -> Option<Route> {
+    #[cfg(test)]
+    if let Some(route) = tests::faulty_route(api_key) {
+        return Some(route);
+    }
     let key = ApiKey::from_wire(api_key)?;
     let route = ROUTES.iter().find(|route| route.key == key)?;
     let answers = key == ApiKey::ApiVersions || key.served().is_some_and(|served| served.answers(api_version));
@@ -143,6 +147,27 @@ fn find(api_key: i16, api_version: i16) -> Option<Route> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Routes of handlers with a bug, for keys no broker serves: a panic at once, and one after others were let pass.
+    pub(super) fn faulty_route(api_key: i16) -> Option<Route> {
+        const AT_ONCE: i16 = ApiKey::SaslHandshake.code();
+        const LATER: i16 = ApiKey::SaslAuthenticate.code();
+        match api_key {
+            AT_ONCE => Some(route!(SaslHandshake, Barrier, panic_at_once)),
+            LATER => Some(route!(SaslAuthenticate, Pipelined, panic_later)),
+            _ => None,
+        }
+    }
+
+    async fn panic_at_once(_: RequestContext, _: Frame) -> HandlerOutcome {
+        panic!("as a bug would")
+    }
+
+    async fn panic_later(context: RequestContext, _: Frame) -> HandlerOutcome {
+        context.order_fixed();
+        crate::shard::runtime::turn().await;
+        panic!("as a bug would")
+    }
 
     #[test]
     fn what_has_a_handler_has_versions() {

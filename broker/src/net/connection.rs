@@ -407,3 +407,52 @@ impl Connection {
         tracing::error!(peer = %self.info.peer, "a connection's task panicked: connection closed");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::shard::ShardSettings;
+    use crate::shard::start::{RunningBroker, Stopped};
+
+    /// What comes back until the end of the stream.
+    fn ask(broker: &RunningBroker, api_keys: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(broker.listeners()[0].bound).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        for (correlation_id, api_key) in (0..).zip(api_keys) {
+            stream.write_all(&[0, 0, 0, 10, 0, *api_key, 0, 0, 0, 0, 0, correlation_id, 0xff, 0xff]).unwrap();
+        }
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap_or_default();
+        answer
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test outside of the shards may remove its files")]
+    fn a_panic_closes_one_connection() {
+        // Rule: a bug in a handler closes the connection it was asked on, is counted, and nobody else notices.
+        const API_VERSIONS: u8 = 18;
+        const PANIC_AT_ONCE: u8 = 17;
+        const PANIC_LATER: u8 = 36;
+        let folder = std::env::temp_dir().join(format!("walser-panic-{}", std::process::id()));
+        let config = BrokerConfig::from_pairs(&[
+            ("listeners", "PLAINTEXT://127.0.0.1:0"),
+            ("log.dirs", folder.to_str().unwrap()),
+        ]);
+        let mut settings = ShardSettings::new(Arc::new(config.unwrap())).unwrap();
+        settings.cpus.truncate(1);
+        let broker = RunningBroker::start(&settings).unwrap();
+        for faulty in [PANIC_AT_ONCE, PANIC_LATER] {
+            assert_eq!(ask(&broker, &[faulty]), [0; 0]);
+            assert!(!ask(&broker, &[API_VERSIONS]).is_empty());
+        }
+        assert_eq!(settings.metrics.shard(0).connection_panics.value(), 2);
+        assert_eq!(broker.stop(), Stopped::Clean);
+        std::fs::remove_dir_all(folder).ok();
+    }
+}

@@ -215,3 +215,43 @@ pub fn guarded<F: Future>(future: F) -> impl Future<Output = F::Output> {
         future.as_mut().poll(context)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    const INSIDE: &str = "WALSER_TEST_PANIC_INSIDE_GUARD";
+
+    #[test]
+    fn a_panic_in_owned_state_ends_the_process() {
+        // Rule: nobody catches what unwinds out of owned state; the process aborts at the border.
+        if std::env::var_os(INSIDE).is_some() {
+            let caught = std::panic::catch_unwind(|| {
+                futures_lite::future::block_on(guarded(async { panic!("as a bug would") }));
+            });
+            // Reached only without the guard.
+            std::process::exit(if caught.is_err() { 7 } else { 8 });
+        }
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "shard::service::tests::a_panic_in_owned_state_ends_the_process"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{child:?}");
+    }
+
+    #[test]
+    fn a_guard_lets_results_and_outside_panics_pass() {
+        // Rule: the guard is quiet when nothing inside panics, also while something outside unwinds later.
+        let value = futures_lite::future::block_on(guarded(async { 5 }));
+        assert_eq!(value, 5);
+        let outside = std::panic::catch_unwind(|| {
+            let _finished = guarded(async {});
+            std::panic::resume_unwind(Box::new("outside"));
+        });
+        assert!(outside.is_err());
+    }
+}
