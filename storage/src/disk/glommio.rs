@@ -85,10 +85,13 @@ impl Shared {
             }
             if timer.is_none() || timer_fired {
                 let mut next: Pin<Box<dyn Future<Output = ()>>> = Box::pin(glommio::timer::sleep(DISK_GUARD_WAIT));
-                if next.poll(context).is_ready() {
+                timer = if next.poll(context).is_ready() {
+                    // A finished timer must not be polled again; the next look makes another one.
                     context.waker().wake_by_ref();
-                }
-                timer = Some(next);
+                    None
+                } else {
+                    Some(next)
+                };
             }
             Poll::Pending
         })
