@@ -2,13 +2,25 @@
 //!
 //! A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself
 //! (KIP-511), so that the client can ask again. Client software names are checked as Kafka checks them. A request that names
-//! another cluster or node is told to bootstrap anew (KIP-1242). Features whose lowest level is 0 are left out up to
-//! version 3, which cannot express them.
+//! another cluster or node is told to bootstrap anew (KIP-1242).
+//!
+//! Of Kafka's features only the metadata version is there. What a feature stands for that is left out, as transactions of
+//! the second version or the newer group protocols, clients must not use, and they know it by its absence.
 
-use walser_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+use walser_machine::metadata::MetadataImage;
+use walser_protocol::messages::api_versions::{
+    ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use walser_protocol::{ApiKey, ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext, dispatch};
+
+/// Kafka's name for the level of what the cluster can do as a whole.
+const METADATA_VERSION: &str = "metadata.version";
+/// Kafka's 3.3-IV3, the lowest level Kafka 4 knows.
+const METADATA_VERSION_MIN: i16 = 7;
+/// Kafka's 4.4-IV2.
+const METADATA_VERSION_MAX: i16 = 33;
 
 /// See the module.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
@@ -32,11 +44,33 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     }
     let api_keys =
         dispatch::served().map(|served| api_version(served.key, served.advertised_min, served.version_max)).collect();
-    context.reply(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
+    let image = context.shard.image();
+    context.reply(&ApiVersionsResponse {
+        api_keys,
+        supported_features: vec![SupportedFeatureKey {
+            name: METADATA_VERSION,
+            min_version: METADATA_VERSION_MIN,
+            max_version: METADATA_VERSION_MAX,
+        }],
+        // Clients ignore an epoch below one they know.
+        finalized_features_epoch: i64::try_from(image.end_offset()).unwrap_or(i64::MAX),
+        finalized_features: finalized_features(&image),
+        ..ApiVersionsResponse::default()
+    })
 }
 
 fn api_version(key: ApiKey, min_version: i16, max_version: i16) -> ApiVersion {
     ApiVersion { api_key: key.code(), min_version, max_version }
+}
+
+/// The levels that count; a cluster whose metadata names no metadata version works at the newest.
+fn finalized_features(image: &MetadataImage) -> Vec<FinalizedFeatureKey<'_>> {
+    let key = |name, level| FinalizedFeatureKey { name, max_version_level: level, min_version_level: level };
+    let mut features: Vec<_> = image.features().map(|(name, level)| key(name, level)).collect();
+    if image.feature_level(METADATA_VERSION) == 0 {
+        features.push(key(METADATA_VERSION, METADATA_VERSION_MAX));
+    }
+    features
 }
 
 fn verify(context: &RequestContext, request: &ApiVersionsRequest<'_>) -> ErrorCode {
@@ -45,7 +79,10 @@ fn verify(context: &RequestContext, request: &ApiVersionsRequest<'_>) -> ErrorCo
     {
         return ErrorCode::InvalidRequest;
     }
-    ErrorCode::None
+    let image = context.shard.image();
+    let is_other_cluster = request.cluster_id.is_some_and(|id| id != image.cluster_id());
+    let is_other_node = request.node_id != -1 && request.node_id != context.shard.node_id().get();
+    if is_other_cluster || is_other_node { ErrorCode::RebootstrapRequired } else { ErrorCode::None }
 }
 
 /// Letters, digits, `-` and `.`, the last two not at either end; what monitoring systems can take as a label.

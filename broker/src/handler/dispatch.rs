@@ -15,9 +15,10 @@ use walser_protocol::{ApiKey, Reader};
 use walser_storage::runtime::Runtime;
 
 use super::{
-    CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, api_versions, create_partitions, create_topics,
-    delete_topics, describe_log_dirs, describe_producers, describe_topic_partitions, fetch, init_producer_id,
-    list_offsets, metadata, offset_for_leader_epoch, produce,
+    CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, alter_configs, api_versions, create_partitions,
+    create_topics, delete_topics, describe_cluster, describe_configs, describe_log_dirs, describe_producers,
+    describe_quorum, describe_topic_partitions, fetch, init_producer_id, list_config_resources, list_offsets, metadata,
+    offset_for_leader_epoch, produce,
 };
 use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
@@ -65,9 +66,15 @@ pub const ROUTES: &[Route] = &[
     route!(DeleteTopics, Barrier, delete_topics::handle),
     route!(InitProducerId, Barrier, init_producer_id::handle),
     route!(OffsetForLeaderEpoch, Barrier, offset_for_leader_epoch::handle),
+    route!(DescribeConfigs, Barrier, describe_configs::handle),
+    route!(AlterConfigs, Barrier, alter_configs::handle),
     route!(DescribeLogDirs, Barrier, describe_log_dirs::handle),
     route!(CreatePartitions, Barrier, create_partitions::handle),
+    route!(IncrementalAlterConfigs, Barrier, alter_configs::handle_incremental),
+    route!(DescribeQuorum, Barrier, describe_quorum::handle),
+    route!(DescribeCluster, Barrier, describe_cluster::handle),
     route!(DescribeProducers, Barrier, describe_producers::handle),
+    route!(ListConfigResources, Barrier, list_config_resources::handle),
     route!(DescribeTopicPartitions, Barrier, describe_topic_partitions::handle),
 ];
 

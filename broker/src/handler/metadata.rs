@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::controller::{Command, CreatableTopic, CreateTopics, Reply};
 use walser_machine::metadata::image::{PartitionImage, TopicImage};
+use walser_machine::metadata::records::BrokerRegistration;
 use walser_machine::metadata::topic_name::validate_topic_name;
 use walser_protocol::messages::metadata::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
@@ -110,14 +111,8 @@ async fn create_missing(context: &RequestContext, names: &[String]) {
 }
 
 fn brokers<'a>(context: &'a RequestContext, image: &'a MetadataImage) -> Vec<MetadataResponseBroker<'a>> {
-    let listener = &context.connection.listener.advertised;
-    let endpoint = |broker: &'a walser_machine::metadata::records::BrokerRegistration| {
-        let (host, port) = if broker.broker_id == context.shard.node_id() {
-            (listener.host.as_str(), listener.port)
-        } else {
-            let endpoint = broker.endpoints.iter().find(|endpoint| endpoint.listener_name == listener.listener)?;
-            (endpoint.host.as_str(), endpoint.port)
-        };
+    let response = |broker: &'a BrokerRegistration| {
+        let (host, port) = endpoint(context, broker)?;
         Some(MetadataResponseBroker {
             node_id: broker.broker_id.get(),
             host,
@@ -125,7 +120,17 @@ fn brokers<'a>(context: &'a RequestContext, image: &'a MetadataImage) -> Vec<Met
             rack: broker.rack.as_deref(),
         })
     };
-    image.brokers().filter(|broker| !broker.fenced).filter_map(|broker| endpoint(broker)).collect()
+    image.brokers().filter(|broker| !broker.fenced).filter_map(|broker| response(broker)).collect()
+}
+
+/// Host and port of a broker for whoever came through this connection's listener.
+pub fn endpoint<'a>(context: &'a RequestContext, broker: &'a BrokerRegistration) -> Option<(&'a str, u16)> {
+    let listener = &context.connection.listener.advertised;
+    if broker.broker_id == context.shard.node_id() {
+        return Some((&listener.host, listener.port));
+    }
+    let endpoint = broker.endpoints.iter().find(|endpoint| endpoint.listener_name == listener.listener)?;
+    Some((&endpoint.host, endpoint.port))
 }
 
 fn topics<'a>(

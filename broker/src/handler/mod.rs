@@ -6,16 +6,21 @@
 //! requests to the owner shards are queued; until then, and for every other key to the very end, the connection reads no
 //! further. A handler never touches a log: what a shard owns is reached through [`crate::shard::service`].
 
+pub mod alter_configs;
 pub mod api_versions;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
 pub mod describe_log_dirs;
 pub mod describe_producers;
+pub mod describe_quorum;
 pub mod describe_topic_partitions;
 pub mod dispatch;
 pub mod fetch;
 pub mod init_producer_id;
+pub mod list_config_resources;
 pub mod list_offsets;
 pub mod metadata;
 pub mod offset_for_leader_epoch;

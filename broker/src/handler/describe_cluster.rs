@@ -1,0 +1,64 @@
+//! DescribeCluster, versions 0 to 2.
+//!
+//! Every listener is a broker's, so whoever asks for controllers is at the wrong endpoint.
+
+use walser_protocol::messages::describe_cluster::{
+    DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,
+};
+use walser_protocol::{ErrorCode, Reader};
+
+use super::metadata::{CLUSTER_OPERATIONS, endpoint};
+use super::{Frame, HandlerOutcome, RequestContext};
+
+const BROKERS: i8 = 1;
+const CONTROLLERS: i8 = 2;
+
+/// Describes the cluster.
+pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
+    let mut reader = Reader::new(frame.body());
+    let request = match DescribeClusterRequest::decode(&mut reader, context.version) {
+        Ok(request) => request,
+        Err(error) => return context.malformed(&error),
+    };
+    if let Err((error, message)) = verify_endpoint_type(request.endpoint_type) {
+        return context.reply(&DescribeClusterResponse {
+            error_code: error.code(),
+            error_message: Some(&message),
+            ..DescribeClusterResponse::default()
+        });
+    }
+    let image = context.shard.image();
+    let shown = image.brokers().filter(|broker| !broker.fenced || request.include_fenced_brokers);
+    let brokers = shown.filter_map(|broker| {
+        let (host, port) = endpoint(&context, broker)?;
+        Some(DescribeClusterBroker {
+            broker_id: broker.broker_id.get(),
+            host,
+            port: i32::from(port),
+            rack: broker.rack.as_deref(),
+            is_fenced: broker.fenced,
+        })
+    });
+    let operations = if request.include_cluster_authorized_operations { CLUSTER_OPERATIONS } else { i32::MIN };
+    context.reply(&DescribeClusterResponse {
+        endpoint_type: BROKERS,
+        cluster_id: image.cluster_id(),
+        controller_id: context.shard.node_id().get(),
+        brokers: brokers.collect(),
+        cluster_authorized_operations: operations,
+        ..DescribeClusterResponse::default()
+    })
+}
+
+fn verify_endpoint_type(endpoint_type: i8) -> Result<(), (ErrorCode, String)> {
+    match endpoint_type {
+        BROKERS => Ok(()),
+        CONTROLLERS => Err((
+            ErrorCode::MismatchedEndpointType,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+                .to_owned(),
+        )),
+        0 => Err((ErrorCode::InvalidRequest, "Unsupported endpoint type 0".to_owned())),
+        other => Err((ErrorCode::UnsupportedEndpointType, format!("Unsupported endpoint type {other}"))),
+    }
+}
