@@ -202,10 +202,10 @@ impl<D: Disk, R: Runtime> Quorum<D, R> {
 
     /// Writes what is queued and closes. `image`: everything that was committed; a short log makes the next start quick.
     pub async fn close(&mut self, image: &MetadataImage) -> Result<(), QuorumError> {
-        if self.bytes_since_snapshot >= FIRST_FILE_BYTES {
-            self.snapshot(image).await?;
-        }
-        Ok(self.wal.close().await?)
+        let due = self.bytes_since_snapshot >= FIRST_FILE_BYTES;
+        let snapshot = if due { self.snapshot(image).await } else { Ok(()) };
+        self.wal.close().await?;
+        snapshot
     }
 
     async fn snapshot(&mut self, image: &MetadataImage) -> Result<(), QuorumError> {

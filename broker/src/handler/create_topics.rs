@@ -69,6 +69,8 @@ fn result<'a>(outcome: &'a Outcome, configs: &'a [ConfigEntry], message: Option<
     match &outcome.result {
         Ok(made) => CreatableTopicResult {
             name: &outcome.name,
+            // Null, where the schema's default is empty.
+            error_message: None,
             topic_id: made.topic_id.get(),
             num_partitions: made.num_partitions,
             replication_factor: made.replication_factor,

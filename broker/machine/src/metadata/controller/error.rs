@@ -31,6 +31,9 @@ pub enum ControlError {
     TopicExists { name: String },
     #[error("This server does not host this topic-partition.")]
     UnknownTopic,
+    /// The same when partitions are to be added; Kafka answers it without a message.
+    #[error("")]
+    UnknownTopicToGrow,
     #[error("The topic '{name}' does not exist.")]
     UnknownTopicOfConfig { name: String },
     #[error("This server does not host this topic ID.")]
@@ -151,7 +154,9 @@ impl From<&ControlError> for ErrorCode {
             | ControlError::UnexpectedBrokerId { .. } => Self::InvalidRequest,
             ControlError::InvalidTopicName(_) | ControlError::TopicNameCollides { .. } => Self::InvalidTopicException,
             ControlError::TopicExists { .. } => Self::TopicAlreadyExists,
-            ControlError::UnknownTopic | ControlError::UnknownTopicOfConfig { .. } => Self::UnknownTopicOrPartition,
+            ControlError::UnknownTopic
+            | ControlError::UnknownTopicToGrow
+            | ControlError::UnknownTopicOfConfig { .. } => Self::UnknownTopicOrPartition,
             ControlError::UnknownTopicId { .. } => Self::UnknownTopicId,
             // Before version 3 of DeleteTopics there was no code for it; the handler answers INVALID_REQUEST there.
             ControlError::TopicDeletionDisabled => Self::TopicDeletionDisabled,

@@ -66,7 +66,7 @@ impl Controller {
         image: &MetadataImage,
         request: &CreatePartitionsTopic,
     ) -> Result<Vec<MetadataRecord>, ControlError> {
-        let topic = image.topic(&request.name).ok_or(ControlError::UnknownTopic)?;
+        let topic = image.topic(&request.name).ok_or(ControlError::UnknownTopicToGrow)?;
         let count = topic.partitions.len();
         let requested = usize::try_from(request.count).unwrap_or(0);
         if requested == count {
