@@ -96,13 +96,12 @@ pub fn records_slice<'a>(
     scratch: &'a mut Vec<u8>,
     limit: usize,
 ) -> Result<&'a [u8], RecordError> {
-    match batch.compression_type()? {
-        CompressionType::None => Ok(batch.records_bytes()),
-        codec => {
-            decompress(codec, batch.records_bytes(), scratch, limit)?;
-            Ok(scratch)
-        }
+    let codec = batch.compression_type()?;
+    if codec == CompressionType::None {
+        return Ok(batch.records_bytes());
     }
+    decompress(codec, batch.records_bytes(), scratch, limit)?;
+    Ok(scratch)
 }
 
 /// Iterates over the records of a batch; the first error ends it.
