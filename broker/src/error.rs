@@ -51,9 +51,10 @@ impl Refusal {
             | ValidateError::RefusedRecords(_)
             | ValidateError::Recompress(_) => ErrorCode::InvalidRecord,
         };
-        let record_errors = match error {
-            ValidateError::RefusedRecords(refused) => refused.iter().map(record_error).collect(),
-            _ => Vec::new(),
+        let record_errors = if let ValidateError::RefusedRecords(refused) = error {
+            refused.iter().map(record_error).collect()
+        } else {
+            Vec::new()
         };
         Self { log_start_offset, record_errors, ..Self::with_message(code, error.to_string()) }
     }

@@ -57,8 +57,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
 }
 
 fn code(context: &RequestContext, error: &ControlError) -> ErrorCode {
-    match ErrorCode::from(error) {
-        ErrorCode::TopicDeletionDisabled if context.version < DELETION_DISABLED_FROM => ErrorCode::InvalidRequest,
-        code => code,
-    }
+    let code = ErrorCode::from(error);
+    let is_unknown_to_client = code == ErrorCode::TopicDeletionDisabled && context.version < DELETION_DISABLED_FROM;
+    if is_unknown_to_client { ErrorCode::InvalidRequest } else { code }
 }

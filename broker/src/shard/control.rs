@@ -54,6 +54,16 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<Sha
                 reply_to.send(ShardReply::Controlled(reply));
             });
         }
-        other => unreachable!("the control executor owns no partition: {other:?}"),
+        other @ (ShardRequest::ApplyImage(_)
+        | ShardRequest::Produce(_)
+        | ShardRequest::Fetch(_)
+        | ShardRequest::WaitForData(_)
+        | ShardRequest::CancelWait(_)
+        | ShardRequest::ListOffsets(_)
+        | ShardRequest::EpochEnds(_)
+        | ShardRequest::DescribeProducers(_)
+        | ShardRequest::DescribeLogDirs) => {
+            unreachable!("the control executor owns no partition: {other:?}")
+        }
     }
 }

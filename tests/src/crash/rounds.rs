@@ -53,7 +53,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Verdict, String> {
             create_topic(&broker).map_err(context)?;
         }
         let wait = Duration::from_millis(50 + prng.below(plan.round_ms_max));
-        let cut_seed = prng.next();
+        let cut_seed = prng.draw();
         produce_until_death(&mut streams, broker, wait, plan, cut_seed).map_err(context)?;
         let broker = start(plan, round + 1).map_err(|error| context(error.to_string()))?;
         last = verify(broker.address(), &streams).map_err(context)?;

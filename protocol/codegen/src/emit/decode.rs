@@ -101,9 +101,10 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
     let nullable = target.nullable(field);
     if field.array {
         let least = element_len(target, field);
-        let element = match &field.ty {
-            Type::Struct(inner) if target.message.hot => format!("{inner}::decode_at::<VERSION>"),
-            _value => format!("|reader| {}", read_value(target, field)),
+        let element = if let (Type::Struct(inner), true) = (&field.ty, target.message.hot) {
+            format!("{inner}::decode_at::<VERSION>")
+        } else {
+            format!("|reader| {}", read_value(target, field))
         };
         return match nullable {
             None => format!("reader.array({flexible}, {least}, \"{name}\", {element})?"),
