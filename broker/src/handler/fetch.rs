@@ -21,7 +21,7 @@ use walser_protocol::messages::fetch::{
 };
 use walser_protocol::records::batch::BatchView;
 use walser_protocol::types::{Records, Uuid};
-use walser_protocol::{DecodeError, ErrorCode, Reader};
+use walser_protocol::{ApiKey, DecodeError, ErrorCode, Reader};
 use walser_storage::runtime::Runtime;
 
 use super::topics::NamedTopic;
@@ -320,10 +320,12 @@ fn refuse(context: &RequestContext, error: SessionError) -> HandlerOutcome {
         SessionError::InvalidEpoch => ErrorCode::InvalidFetchSessionEpoch,
         SessionError::TopicIdError => ErrorCode::FetchSessionTopicIdError,
     };
+    context.shard.metrics.count_error(ApiKey::Fetch, code);
     context.reply(&FetchResponse { error_code: code.code(), ..FetchResponse::default() })
 }
 
 fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<FetchedData, Refusal>]) -> HandlerOutcome {
+    count(context, outcomes);
     let states: Vec<FetchedState> = outcomes.iter().map(fetched_state).collect();
     let now = context.shard.runtime.now().since_start();
     let session = context.shard.fetch_sessions.borrow_mut().finish(&plan.session, &states, now);
@@ -357,6 +359,24 @@ fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<FetchedData,
     }
     let session_id = session.session_id;
     context.reply(&FetchResponse { session_id, responses, node_endpoints, ..FetchResponse::default() })
+}
+
+/// Counted here, where what a wait read before and what did not fit is gone.
+fn count(context: &RequestContext, outcomes: &[Result<FetchedData, Refusal>]) {
+    let metrics = &context.shard.metrics;
+    metrics.fetch_partitions.add(outcomes.len() as u64);
+    for outcome in outcomes {
+        match outcome {
+            Ok(data) => {
+                metrics.fetched_bytes.add(data.bytes as u64);
+                metrics.count_error(ApiKey::Fetch, ErrorCode::None);
+            }
+            Err(refusal) => {
+                metrics.fetch_partitions_failed.increment();
+                metrics.count_error(ApiKey::Fetch, refusal.code);
+            }
+        }
+    }
 }
 
 fn fetched_state(outcome: &Result<FetchedData, Refusal>) -> FetchedState {
@@ -406,12 +426,9 @@ fn partition_data<'a>(
             }
         }
         Err(refusal) => {
-            let (leader_id, leader_epoch) = match refusal.code {
-                ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch if version >= LEADERS_FROM => {
-                    slot.topic.leader(slot.index)
-                }
-                _ => (-1, -1),
-            };
+            let is_elsewhere = matches!(refusal.code, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch);
+            let (leader_id, leader_epoch) =
+                if is_elsewhere && version >= LEADERS_FROM { slot.topic.leader(slot.index) } else { (-1, -1) };
             PartitionData {
                 partition_index: slot.index,
                 error_code: refusal.code.code(),

@@ -15,7 +15,7 @@ use walser_protocol::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest,
     ProduceResponse, TopicProduceResponse,
 };
-use walser_protocol::{ErrorCode, Reader};
+use walser_protocol::{ApiKey, ErrorCode, Reader};
 
 use super::topics::{ADMIN_CLIENT_ID, NamedTopic, is_internal};
 use super::{CloseReason, Frame, HandlerOutcome, RequestContext};
@@ -80,7 +80,24 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         (Ok(_), Some(outcome)) => outcome,
         (Ok(_), None) => Err(Refusal::of(ErrorCode::NotLeaderOrFollower)),
     });
-    answer(&context, &plan, &outcomes.collect::<Vec<_>>())
+    let outcomes = outcomes.collect::<Vec<_>>();
+    count(&context, &outcomes);
+    answer(&context, &plan, &outcomes)
+}
+
+/// Whatever became of them; records and bytes are counted where they are appended.
+fn count(context: &RequestContext, outcomes: &[Result<Stored, Refusal>]) {
+    let metrics = &context.shard.metrics;
+    metrics.produce_partitions.add(outcomes.len() as u64);
+    for outcome in outcomes {
+        match outcome {
+            Ok(_) => metrics.count_error(ApiKey::Produce, ErrorCode::None),
+            Err(refusal) => {
+                metrics.produce_partitions_failed.increment();
+                metrics.count_error(ApiKey::Produce, refusal.code);
+            }
+        }
+    }
 }
 
 fn plan(context: &RequestContext, frame: &Frame) -> Result<Plan, walser_protocol::DecodeError> {
@@ -213,10 +230,9 @@ fn partition_response<'a>(
             ..PartitionProduceResponse::default()
         },
         Err(refusal) => {
-            let (leader_id, leader_epoch) = match refusal.code {
-                ErrorCode::NotLeaderOrFollower if version >= LEADERS_FROM => topic.leader(index),
-                _ => (-1, -1),
-            };
+            let is_elsewhere = refusal.code == ErrorCode::NotLeaderOrFollower;
+            let (leader_id, leader_epoch) =
+                if is_elsewhere && version >= LEADERS_FROM { topic.leader(index) } else { (-1, -1) };
             PartitionProduceResponse {
                 index,
                 error_code: refusal.code.code(),

@@ -22,6 +22,7 @@ use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::records::ConfigResource;
 pub use walser_storage::disk::glommio::GlommioDisk as ShardDisk;
 use walser_storage::runtime::channel::Notify;
+use walser_storage::runtime::{Instant, Runtime};
 
 use crate::config::broker::BrokerConfig;
 use crate::config::topic::TopicConfig;
@@ -71,6 +72,9 @@ pub struct ShardSettings {
     pub metrics: Arc<Metrics>,
 }
 
+/// Below the second at which an idle shard looks, so that every look of such a shard walks.
+const WALK_GAUGES_EVERY: Duration = Duration::from_millis(500);
+
 /// The metadata as of one offset of the metadata log; shared by all shards, never changed.
 pub type Image = Arc<MetadataImage>;
 
@@ -99,6 +103,8 @@ pub struct Shard {
     pub partitions: Rc<ShardPartitions>,
     pub fetch_sessions: RefCell<FetchSessions>,
     waits: Cell<u64>,
+    /// When the gauges that cost a walk were set.
+    gauges_published: Cell<Option<Instant>>,
     /// Ids for producers that this shard may give away.
     pub producer_ids: RefCell<std::ops::Range<i64>>,
     image: RefCell<Option<Image>>,
@@ -193,6 +199,12 @@ impl Shard {
         self.metrics.stalls.set(self.pulse.stalls());
         self.metrics.frame_memory_used.set(self.admission.used() as u64);
         self.metrics.frame_memory_waiting.set(self.admission.waiting_count() as u64);
+        self.metrics.fetch_sessions.set(self.fetch_sessions.borrow().len() as u64);
+        let now = self.runtime.now();
+        if self.gauges_published.get().is_none_or(|last| now.saturating_since(last) >= WALK_GAUGES_EVERY) {
+            self.gauges_published.set(Some(now));
+            self.partitions.publish_gauges();
+        }
     }
 
     fn begin_stop(&self) {

@@ -347,6 +347,7 @@ async fn run_shard(mut parts: ShardParts) {
 fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> {
     let runtime = ShardRuntime::new();
     let shard_count = usize::from(parts.placement.shard_count());
+    let metrics = parts.settings.metrics.shard(parts.id.index());
     let partitions = Partitions::new(
         ShardDisk::new(),
         runtime,
@@ -355,6 +356,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
             node_id: parts.settings.config.node_id,
             decompressed_bytes_max: parts.settings.frame_memory_bytes,
             tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
+            metrics: Arc::clone(&metrics),
         },
     );
     let view = BrokerView::fixed(&parts.settings.config);
@@ -364,11 +366,12 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         partitions,
         fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_seed(parts.id))),
         waits: Cell::new(0),
+        gauges_published: Cell::new(None),
         producer_ids: RefCell::new(0..0),
         id: parts.id,
         admission: Admission::new(parts.settings.frame_memory_bytes / shard_count),
         connections: Connections::new(parts.settings.idle_max, parts.id.index() as u64 * CONNECTION_IDS_PER_SHARD),
-        metrics: parts.settings.metrics.shard(parts.id.index()),
+        metrics,
         settings: parts.settings,
         placement: parts.placement,
         mesh: Mesh::new(parts.links, runtime),

@@ -125,6 +125,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             }
             match self.commit(&mut writer, &parts).await {
                 Ok(()) => {
+                    self.inner.commit_count.update(|count| count + 1);
                     self.set_available();
                     self.start_seal();
                 }

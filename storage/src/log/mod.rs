@@ -120,6 +120,8 @@ struct Inner<D: Disk, R: Runtime> {
     writer: RefCell<Option<BlockWriter>>,
     written_end_offset: Cell<i64>,
     durable_end_offset: Cell<i64>,
+    /// Group commits completed and not yet counted by anyone.
+    commit_count: Cell<u64>,
     /// Rung when one of the two above moves, and when the log's health changes.
     progress: Notify,
     /// Called then, too.
@@ -188,6 +190,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             writer: RefCell::new(Some(BlockWriter::default())),
             written_end_offset: Cell::new(log_end_offset),
             durable_end_offset: Cell::new(log_end_offset),
+            commit_count: Cell::new(0),
             progress: Notify::new(),
             listener: RefCell::new(None),
             tasks: Gate::new(),
@@ -224,6 +227,11 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// Exclusive: what survives a power cut.
     pub fn durable_end_offset(&self) -> i64 {
         self.inner.durable_end_offset.get()
+    }
+
+    /// Group commits completed since this was last asked.
+    pub fn take_commit_count(&self) -> u64 {
+        self.inner.commit_count.take()
     }
 
     /// Exclusive: what has reached the topic's durability level. This is what may count towards the high watermark.

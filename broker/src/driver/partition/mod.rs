@@ -26,6 +26,7 @@ use walser_storage::runtime::channel::Gate;
 
 use crate::config::topic::TopicConfig;
 use crate::driver::timer::Timer;
+use crate::metrics::ShardMetrics;
 
 pub use waiter::{WaitId, Waiters};
 
@@ -82,6 +83,8 @@ pub struct PartitionSettings<D> {
     pub decompressed_bytes_max: usize,
     /// Bytes of recent batches kept in memory.
     pub tail_bytes_max: usize,
+    /// Where what is appended is counted.
+    pub metrics: Arc<ShardMetrics>,
 }
 
 /// All partitions of one shard.
@@ -147,6 +150,21 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Sets the gauges that are the sum of what the partitions are. It walks them all: for once in a while.
+    pub fn publish_gauges(&self) {
+        let (mut log_bytes, mut offline) = (0, self.failed.borrow().len());
+        let by_id = self.by_id.borrow();
+        for partition in by_id.values() {
+            log_bytes += partition.log.size_bytes();
+            offline += usize::from(partition.log.offline().is_some());
+            self.settings.metrics.commits.add(partition.log.take_commit_count());
+        }
+        self.settings.metrics.partitions_led.set(by_id.len() as u64);
+        self.settings.metrics.partitions_offline.set(offline as u64);
+        self.settings.metrics.log_bytes.set(log_bytes);
+        self.settings.metrics.fetch_purgatory.set(self.parked.borrow().len() as u64);
     }
 
     /// Answers everything that waits with what there is.

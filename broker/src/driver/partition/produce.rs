@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use walser_protocol::ErrorCode;
+use walser_protocol::records::batch::BatchError;
 use walser_storage::disk::Disk;
-use walser_storage::log::{Append, Appended};
+use walser_storage::log::Append;
 use walser_storage::runtime::Runtime;
-use walser_storage::validate::validate;
+use walser_storage::validate::{RefusalReason, ValidateError, validate};
 
 use super::{Partition, PartitionId, Partitions};
 use crate::error::{Refusal, validate_config};
@@ -71,11 +72,10 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let now_ms = self.runtime.wall_clock_ms();
         let mut produced = Vec::with_capacity(request.parts.len());
         let mut pending = Vec::new();
-        for ProducePart { slot, partition, records } in request.parts {
-            match self.append(partition, records, request.acks, now_ms) {
-                Ok((partition, appended, stored)) => {
-                    pending.push(Pending { slot, partition, end_offset: appended.end_offset(), stored });
-                }
+        for part in request.parts {
+            let slot = part.slot;
+            match self.append(part, request.acks, now_ms) {
+                Ok(appended) => pending.push(appended),
                 Err(refusal) => produced.push(Produced { slot, outcome: Err(refusal) }),
             }
         }
@@ -105,14 +105,9 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         }
     }
 
-    fn append(
-        &self,
-        id: PartitionId,
-        records: BytesMut,
-        acks: i16,
-        now_ms: i64,
-    ) -> Result<(Rc<Partition<D, R>>, Appended, Stored), Refusal> {
-        let partition = self.leader(id).map_err(Refusal::of)?;
+    fn append(&self, part: ProducePart, acks: i16, now_ms: i64) -> Result<Pending<D, R>, Refusal> {
+        let ProducePart { slot, partition, records } = part;
+        let partition = self.leader(partition).map_err(Refusal::of)?;
         let config = partition.config();
         if acks == -1 && config.min_insync_replicas > IN_SYNC_REPLICAS {
             let wanted = config.min_insync_replicas;
@@ -122,9 +117,13 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             ));
         }
         let limits = validate_config(&config, self.settings.decompressed_bytes_max);
+        let sent_bytes = records.len();
         let checked = validate(records, &limits, now_ms, &mut self.scratch.borrow_mut());
         self.keep_scratch_small();
-        let batch = checked.map_err(|error| Refusal::from_validate(&error, partition.log.log_start_offset()))?;
+        let batch = checked.map_err(|error| {
+            self.count_refused(&error, sent_bytes);
+            Refusal::from_validate(&error, partition.log.log_start_offset())
+        })?;
         if batch.header().attributes.is_transactional() {
             return Err(Refusal::with_message(
                 ErrorCode::InvalidTxnState,
@@ -145,6 +144,21 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             bytes: if is_new { bytes } else { 0 },
             records: if is_new { records } else { 0 },
         };
-        Ok((partition, appended, stored))
+        self.settings.metrics.messages_in.add(u64::from(stored.records));
+        self.settings.metrics.produced_bytes.add(stored.bytes as u64);
+        Ok(Pending { slot, partition, end_offset: appended.end_offset(), stored })
+    }
+
+    /// Counts what dashboards want to know of a batch that was not accepted as it came.
+    fn count_refused(&self, error: &ValidateError, sent_bytes: usize) {
+        let metrics = &self.settings.metrics;
+        if let ValidateError::RefusedRecords(refused) = error {
+            let without_key = refused.iter().filter(|record| record.reason == RefusalReason::NoKey).count();
+            metrics.no_key_compacted_records.add(without_key as u64);
+        } else if matches!(error, ValidateError::TooLarge { .. }) {
+            metrics.rejected_bytes.add(sent_bytes as u64);
+        } else if matches!(error, ValidateError::Corrupt(BatchError::BadCrc { .. })) {
+            metrics.message_crc_failures.increment();
+        }
     }
 }
