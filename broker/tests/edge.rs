@@ -99,6 +99,32 @@ fn api_versions_is_answered() {
     });
 }
 
+/// An ApiVersions request of version 5 from a client that expects to talk to the given cluster and node.
+fn api_versions_expecting(cluster_id: Option<&str>, node_id: i32) -> Vec<u8> {
+    let compact = |text: &str| [&[u8::try_from(text.len() + 1).unwrap()], text.as_bytes()].concat();
+    let mut request = api_versions(5, 3).split_off(4);
+    request.push(0);
+    request.extend(compact("test"));
+    request.extend(compact("1.0"));
+    request.extend(cluster_id.map_or(vec![0], compact));
+    request.extend(node_id.to_be_bytes());
+    request.push(0);
+    framed(&request)
+}
+
+#[test]
+fn who_expects_another_broker_is_sent_away() {
+    // Rule: KIP-1242: another cluster or node gives REBOOTSTRAP_REQUIRED (129), none or the right node is served.
+    with_shards(1, |broker| {
+        let mut client = Client::connect(broker);
+        for (cluster_id, node_id, want) in [(None, -1, 0), (None, 1, 0), (None, 2, 129), (Some("elsewhere"), 1, 129)] {
+            client.send(&api_versions_expecting(cluster_id, node_id));
+            let (correlation_id, body) = client.receive().unwrap();
+            assert_eq!((correlation_id, error_code(&body)), (3, want), "{cluster_id:?} {node_id}");
+        }
+    });
+}
+
 #[test]
 fn replies_keep_the_order_of_requests() {
     // Rule: many requests sent at once, cut anywhere, are answered one by one in order.
