@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import subprocess
 
 import install
@@ -15,7 +16,8 @@ CLIENT_SECONDS = 900
 def parts(arguments):
     """Those that run one after the other, and those that may run two at a time."""
     alone = {} if arguments.broker else {"cargo": cargo}
-    together = {
+    together = {} if arguments.broker else {"differential": differential}
+    together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
         "java-2.1.0": lambda context: java(context, "java-2.1.0", context.tools.old_client_jars()),
         "confluent-kafka": lambda context: python(context, "confluent-kafka", "confluent_client.py"),
@@ -54,15 +56,15 @@ def cargo(context):
     context.report.many("cargo", passed, failed)
 
 
-def run_client(context, part, command, cases, given=None):
+def run_client(context, part, command, cases, given=None, seconds=CLIENT_SECONDS):
     """Runs a client's program; each case it was meant to report is a case here. Returns what it printed."""
     folder = context.path(part)
     with open(os.path.join(folder, "stderr"), "ab") as log:
         try:
-            done = subprocess.run(command, cwd=folder, input=given, stdout=subprocess.PIPE, stderr=log, text=True, timeout=CLIENT_SECONDS, check=False)
+            done = subprocess.run(command, cwd=folder, input=given, stdout=subprocess.PIPE, stderr=log, text=True, timeout=seconds, check=False)
             output, end = done.stdout, f"the program exited with {done.returncode} before it"
         except subprocess.TimeoutExpired as error:
-            output, end = (error.stdout or b"").decode(), f"the program was still running after {CLIENT_SECONDS} s"
+            output, end = (error.stdout or b"").decode(), f"the program was still running after {seconds} s"
     with open(os.path.join(folder, "stdout"), "a", encoding="utf-8") as file:
         file.write(output)
     results = {}
@@ -70,7 +72,8 @@ def run_client(context, part, command, cases, given=None):
         verdict = re.match(r"(ok|FAIL) ([^:\s]+)(?:: (.*))?$", line)
         if verdict:
             results[verdict.group(2)] = None if verdict.group(1) == "ok" else verdict.group(3) or "no reason given"
-    for case in cases:
+    surprises = [case for case, why in results.items() if why is not None and case not in cases]
+    for case in [*cases, *surprises]:
         context.report.case(f"{part} {case}", results.get(case, f"{end}; {folder}/stderr") if results.get(case, 0) is not None else None)
     return output
 
@@ -108,6 +111,25 @@ def kafkajs(context):
     written = "".join(f"{line}\n" for line in output.splitlines() if line.startswith("verify"))
     reader = [*java_command(context, context.tools.kafka_jars()), context.broker(), name, "-"]
     run_client(context, "kafkajs-read-by-java", reader, CASES, written)
+
+
+# A case for each key served, one for keys that are not, and one for the masks.
+DIFFERENTIAL = ["Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "DeleteTopics", "InitProducerId",
+                "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "CreatePartitions", "IncrementalAlterConfigs",
+                "DescribeQuorum", "DescribeCluster", "DescribeProducers", "ListConfigResources", "DescribeTopicPartitions", "unserved", "masks"]
+DIFFERENTIAL_REQUESTS, DIFFERENTIAL_REQUESTS_LONG = 6_000, 100_000
+
+
+def differential(context):
+    """The same generated requests to Kafka and to walser, both of which nobody else uses."""
+    program = context.tools.differential()
+    oracle = context.brokers.once("kafka-differential", lambda: context.brokers.start_kafka("kafka-differential"))
+    tested = context.brokers.once("walser-differential", lambda: context.brokers.start_walser("walser-differential"))
+    long = context.arguments.long
+    command = [program, "--oracle", oracle.address, "--broker", tested.address, "--log", os.path.join(context.path("differential"), "differences"),
+               "--count", str(DIFFERENTIAL_REQUESTS_LONG if long else DIFFERENTIAL_REQUESTS), "--seed", str(secrets.randbits(32) if long else 1)]
+    print(" ".join(command), flush=True)
+    run_client(context, "differential", command, DIFFERENTIAL, seconds=7200 if long else CLIENT_SECONDS)
 
 
 def go(context, part, program, cases):

@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod crash;
+pub mod differential;
 pub mod golden;
 pub mod lossy_fs;
 pub mod process;

@@ -1,0 +1,160 @@
+//! Configs described and altered.
+
+use walser_protocol::ApiKey;
+use walser_protocol::messages::alter_configs::{AlterConfigsRequest, AlterConfigsResource, AlterableConfig};
+use walser_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use walser_protocol::messages::incremental_alter_configs as incremental;
+
+use super::{Case, Effect, Request};
+
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+
+/// Values good and bad. Nothing here makes a broker delete or rewrite records while the run lasts, for two brokers would
+/// not do that at the same moment; recompression is left out because two libraries do not make the same bytes.
+const TOPIC_CONFIGS: [(&str, &[&str]); 26] = [
+    ("cleanup.policy", &["delete", "delete", "compact", "compact,delete", "", "shred"]),
+    ("compression.type", &["producer", "uncompressed", "rar"]),
+    ("compression.gzip.level", &["1", "9", "-1", "0", "10"]),
+    ("compression.lz4.level", &["1", "17", "0", "18"]),
+    ("compression.zstd.level", &["3", "22", "23"]),
+    ("delete.retention.ms", &["86400000", "0", "-1"]),
+    ("file.delete.delay.ms", &["60000", "0", "-1"]),
+    ("flush.messages", &["1", "1000", "0", "x"]),
+    ("flush.ms", &["1000", "0", "-1"]),
+    ("index.interval.bytes", &["4096", "0", "-1"]),
+    ("max.compaction.lag.ms", &["1000000", "0"]),
+    ("max.message.bytes", &["1048588", "1048588", "300", "0", "-1", "99999999999"]),
+    ("message.timestamp.type", &["CreateTime", "LogAppendTime", "createtime"]),
+    ("message.timestamp.before.max.ms", &["9223372036854775807", "1000", "-1"]),
+    ("message.timestamp.after.max.ms", &["3600000", "0", "-1"]),
+    ("min.cleanable.dirty.ratio", &["0.5", "0", "1", "1.1", "-0.1", "x"]),
+    ("min.compaction.lag.ms", &["0", "1000", "-1"]),
+    ("min.insync.replicas", &["1", "1", "2", "0"]),
+    ("preallocate", &["true", "false", "TRUE", "yes"]),
+    ("retention.bytes", &["-1", "99999999999", "x"]),
+    ("retention.ms", &["-1", "604800000", " 604800000 ", "-2"]),
+    ("segment.index.bytes", &["10485760", "4", "3"]),
+    ("segment.jitter.ms", &["0", "-1"]),
+    ("unclean.leader.election.enable", &["true", "false", "maybe"]),
+    ("remote.storage.enable", &["false", "true", "x"]),
+    ("no.such.config", &["1"]),
+];
+
+/// Described but not set: they have a value of their own on both brokers.
+const OTHER_TOPIC_KEYS: [&str; 6] = [
+    "segment.bytes",
+    "segment.ms",
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+    "local.retention.ms",
+    "local.retention.bytes",
+];
+
+/// Dynamic ones that change nothing in what the other requests see, and some that are refused.
+const BROKER_CONFIGS: [(&str, &[&str]); 9] = [
+    ("log.cleaner.threads", &["1", "2", "-1", "x"]),
+    ("log.cleaner.backoff.ms", &["15000", "1000", "-1"]),
+    ("log.retention.ms", &["604800000", "-1", "-2"]),
+    ("log.cleaner.delete.retention.ms", &["86400000", "-1"]),
+    ("max.connections", &["2147483647", "10000", "-1"]),
+    ("background.threads", &["10", "0"]),
+    ("node.id", &["7"]),
+    ("process.roles", &["broker"]),
+    ("no.such.config", &["1"]),
+];
+
+impl Case<'_> {
+    /// A topic config and a value, rarely null.
+    pub(super) fn topic_config(&mut self) -> (&'static str, Option<&'static str>) {
+        let (name, values) = *self.rng.pick(&TOPIC_CONFIGS);
+        (name, if self.rng.chance(4) { None } else { Some(*self.rng.pick(values)) })
+    }
+
+    fn broker_config(&mut self) -> (&'static str, Option<&'static str>) {
+        let (name, values) = *self.rng.pick(&BROKER_CONFIGS);
+        (name, if self.rng.chance(4) { None } else { Some(*self.rng.pick(values)) })
+    }
+
+    /// Type and name of a resource; the types are those served, and one that nobody knows.
+    fn resource(&mut self) -> (i8, &'static str) {
+        match self.rng.below(12) {
+            0..8 => (TOPIC, self.topic_name()),
+            8 | 9 => (BROKER, *self.rng.pick(&["1", "1", "1", "", "7", "x"])),
+            10 => (BROKER, ""),
+            _ => (*self.rng.pick(&[0, 1, 99]), "x"),
+        }
+    }
+
+    /// Resources without one that comes twice, but for a few.
+    fn resources(&mut self) -> Vec<(i8, &'static str)> {
+        let mut all: Vec<(i8, &'static str)> = Vec::new();
+        for one in self.some(Self::resource) {
+            if !all.contains(&one) || self.rng.chance(5) {
+                all.push(one);
+            }
+        }
+        all
+    }
+
+    pub(super) fn describe_configs(&mut self) -> Option<Request> {
+        let mut resources = Vec::new();
+        for (resource_type, resource_name) in self.resources() {
+            let configuration_keys = match (resource_type, self.rng.below(3)) {
+                // All that a broker says of itself is about where it runs and what it is.
+                (TOPIC, 0) => None,
+                (BROKER, _) => Some(vec![self.broker_config().0, self.broker_config().0]),
+                (_, 1) => Some(vec![*self.rng.pick(&OTHER_TOPIC_KEYS), "no.such.config"]),
+                _ => Some((0..3).map(|_| self.topic_config().0).collect()),
+            };
+            resources.push(DescribeConfigsResource { resource_type, resource_name, configuration_keys });
+        }
+        let request = DescribeConfigsRequest {
+            resources,
+            include_synonyms: self.rng.chance(50),
+            include_documentation: self.version >= 3 && self.rng.chance(30),
+        };
+        self.finish(ApiKey::DescribeConfigs, &request)
+    }
+
+    fn changes_configs(&mut self, validate_only: bool) {
+        if !validate_only {
+            self.effects.push(Effect::Configs);
+        }
+    }
+
+    fn config_of(&mut self, resource_type: i8) -> (&'static str, Option<&'static str>) {
+        if resource_type == BROKER { self.broker_config() } else { self.topic_config() }
+    }
+
+    pub(super) fn alter_configs(&mut self) -> Option<Request> {
+        let mut resources = Vec::new();
+        for (resource_type, resource_name) in self.resources() {
+            let configs = self.some(|case| {
+                let (name, value) = case.config_of(resource_type);
+                AlterableConfig { name, value }
+            });
+            resources.push(AlterConfigsResource { resource_type, resource_name, configs });
+        }
+        let validate_only = self.rng.chance(40);
+        self.changes_configs(validate_only);
+        self.finish(ApiKey::AlterConfigs, &AlterConfigsRequest { resources, validate_only })
+    }
+
+    pub(super) fn incremental_alter_configs(&mut self) -> Option<Request> {
+        let mut resources = Vec::new();
+        for (resource_type, resource_name) in self.resources() {
+            let configs = self.some(|case| {
+                let (name, value) = case.config_of(resource_type);
+                // Set, delete, append, subtract, and an operation that does not exist.
+                let config_operation = *case.rng.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 4]);
+                incremental::AlterableConfig { name, config_operation, value }
+            });
+            resources.push(incremental::AlterConfigsResource { resource_type, resource_name, configs });
+        }
+        let validate_only = self.rng.chance(25);
+        self.changes_configs(validate_only);
+        let request = incremental::IncrementalAlterConfigsRequest { resources, validate_only };
+        self.finish(ApiKey::IncrementalAlterConfigs, &request)
+    }
+}

@@ -1,0 +1,313 @@
+//! What may differ between two brokers, field by field, and why.
+
+use super::tree::Tree;
+use super::world::World;
+
+/// More than this many masks would hide more than they excuse.
+pub const MASKS_MAX: usize = 40;
+
+/// What a mask does to the two values of a field before they are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing of it is compared.
+    Ignore,
+    /// Compared: whether it is null.
+    Presence,
+    /// Compared: that there is a message wherever the oracle has one. An empty one is none.
+    Message,
+    /// Compared: the topic that the id names.
+    TopicId,
+    /// Compared: which of the ids given out it is.
+    ProducerId,
+    /// Compared: which of the sessions opened it is.
+    SessionId,
+    /// Compared: that it is the broker's own.
+    OwnPort,
+    OwnClusterId,
+    /// Compared: that both are times of this run.
+    Clock,
+    /// A list compared without regard to order; sorted by these fields.
+    Unordered(&'static [&'static str]),
+    /// A list of which the oracle may have more; elements are told apart by this field.
+    MoreInOracle(&'static str),
+    /// A list of which the tested broker may have more, when the name of the element begins so.
+    OwnElements(&'static str),
+}
+
+#[derive(Clone, Debug)]
+pub struct Mask {
+    /// Field names from the key's name on, `[]` for elements of a list. `*.x` is a field x anywhere.
+    pub path: &'static str,
+    pub kind: Kind,
+    pub reason: &'static str,
+    /// How often two values differed and were taken as equal.
+    pub hits: u64,
+}
+
+const fn mask(path: &'static str, kind: Kind, reason: &'static str) -> Mask {
+    Mask { path, kind, reason, hits: 0 }
+}
+
+pub fn all() -> Vec<Mask> {
+    let masks = vec![
+        mask("*.topic_id", Kind::TopicId, "topic ids are random (KIP-516)"),
+        mask("*.producer_id", Kind::ProducerId, "ids come from blocks handed out by each cluster on its own (KIP-360)"),
+        mask("Fetch.session_id", Kind::SessionId, "session ids are random (KIP-227)"),
+        mask("*.port", Kind::OwnPort, "each broker listens on a port of its own"),
+        mask("*.cluster_id", Kind::OwnClusterId, "cluster ids are random (KIP-78)"),
+        mask("*.error_message", Kind::Message, "messages are for people and worded by each broker itself"),
+        mask("*.documentation", Kind::Presence, "each broker documents its settings in its own words (KIP-569)"),
+        mask("ApiVersions.api_keys", Kind::MoreInOracle("api_key"), "keys that are not served are not named"),
+        mask(
+            "ApiVersions.supported_features",
+            Kind::MoreInOracle("name"),
+            "features of keys that are not served (KIP-584)",
+        ),
+        mask(
+            "ApiVersions.finalized_features",
+            Kind::MoreInOracle("name"),
+            "features of keys that are not served (KIP-584)",
+        ),
+        mask(
+            "ApiVersions.finalized_features_epoch",
+            Kind::Ignore,
+            "an offset in each cluster's metadata log (KIP-584)",
+        ),
+        mask("Metadata.topics", Kind::Unordered(&["name", "topic_id"]), "all topics come in the order of a hash map"),
+        mask("DescribeConfigs.results[].configs", Kind::OwnElements("walser."), "settings that only this broker has"),
+        mask(
+            "DescribeConfigs.results[].configs",
+            Kind::Unordered(&["name"]),
+            "configs come in the order of a hash map",
+        ),
+        mask("CreateTopics.topics[].configs", Kind::OwnElements("walser."), "settings that only this broker has"),
+        mask("CreateTopics.topics[].configs", Kind::Unordered(&["name"]), "configs come in the order of a hash map"),
+        mask("DescribeLogDirs.results[].log_dir", Kind::Ignore, "each broker has a directory of its own"),
+        mask(
+            "DescribeLogDirs.results[].total_bytes",
+            Kind::Ignore,
+            "what the disk says, at the moment it is asked (KIP-827)",
+        ),
+        mask(
+            "DescribeLogDirs.results[].usable_bytes",
+            Kind::Ignore,
+            "what the disk says, at the moment it is asked (KIP-827)",
+        ),
+        mask("DescribeLogDirs.results[].topics", Kind::Unordered(&["name"]), "topics come in the order of a hash map"),
+        mask(
+            "DescribeLogDirs.results[].topics[].partitions",
+            Kind::Unordered(&["partition_index"]),
+            "partitions come in the order of a hash map",
+        ),
+        mask("Produce.responses", Kind::Unordered(&["name", "topic_id"]), "topics come in the order of a hash map"),
+        mask(
+            "Produce.responses[].partition_responses",
+            Kind::Unordered(&["index"]),
+            "partitions come in the order of a hash map",
+        ),
+        mask(
+            "DeleteTopics.responses",
+            Kind::Unordered(&["name", "topic_id"]),
+            "Kafka shuffles them, so that nobody relies on an order",
+        ),
+        mask(
+            "DescribeQuorum.topics[].partitions[].high_watermark",
+            Kind::Ignore,
+            "length of each cluster's metadata log",
+        ),
+        mask("DescribeQuorum.topics[].partitions[].leader_epoch", Kind::Ignore, "elections each cluster has had"),
+        mask(
+            "DescribeQuorum.topics[].partitions[].current_voters[].log_end_offset",
+            Kind::Ignore,
+            "length of each cluster's metadata log",
+        ),
+        mask(
+            "DescribeQuorum.topics[].partitions[].current_voters[].replica_directory_id",
+            Kind::Ignore,
+            "directory ids are random (KIP-853)",
+        ),
+        mask(
+            "DescribeQuorum.topics[].partitions[].current_voters[].last_fetch_timestamp",
+            Kind::Clock,
+            "time of the answer (KIP-836)",
+        ),
+        mask(
+            "DescribeQuorum.topics[].partitions[].current_voters[].last_caught_up_timestamp",
+            Kind::Clock,
+            "time of the answer (KIP-836)",
+        ),
+        mask(
+            "DescribeQuorum.topics[].partitions[].observers",
+            Kind::Ignore,
+            "a node of both roles is not listed as its own observer everywhere",
+        ),
+        mask(
+            "DescribeQuorum.nodes[].listeners",
+            Kind::Ignore,
+            "the controller's listener is each broker's own affair (KIP-853)",
+        ),
+        mask(
+            "ListConfigResources.config_resources",
+            Kind::Unordered(&["resource_type", "resource_name"]),
+            "resources come in the order of a hash map",
+        ),
+        mask(
+            "DescribeProducers.topics[].partitions[].active_producers",
+            Kind::Unordered(&["last_timestamp", "producer_id"]),
+            "producers come in the order of a hash map",
+        ),
+        mask(
+            "Produce.responses[].partition_responses[].log_append_time_ms",
+            Kind::Clock,
+            "the broker's clock at the append (KIP-32)",
+        ),
+        mask(
+            "Fetch.responses[].partitions[].records[].max_timestamp",
+            Kind::Clock,
+            "the broker's clock at the append (KIP-32)",
+        ),
+        mask("ListOffsets.topics[].partitions[].timestamp", Kind::Clock, "the broker's clock at the append (KIP-32)"),
+    ];
+    assert!(masks.len() <= MASKS_MAX);
+    masks
+}
+
+/// Masks both trees in place, so that what is left different is a difference.
+pub fn apply(masks: &mut [Mask], world: &World, key: &str, oracle: &mut Tree, tested: &mut Tree) {
+    at(masks, world, key, oracle, tested);
+}
+
+fn at(masks: &mut [Mask], world: &World, path: &str, oracle: &mut Tree, tested: &mut Tree) {
+    for mask in masks.iter_mut().filter(|mask| matches(mask.path, path)) {
+        if oracle != tested && cover(mask.kind, world, oracle, tested) {
+            mask.hits += 1;
+        }
+    }
+    match (oracle, tested) {
+        (Tree::List(these), Tree::List(those)) => {
+            let path = format!("{path}[]");
+            for (this, that) in these.iter_mut().zip(those) {
+                at(masks, world, &path, this, that);
+            }
+        }
+        (Tree::Fields(these), Tree::Fields(those)) => {
+            for ((name, this), (_, that)) in these.iter_mut().zip(those) {
+                at(masks, world, &format!("{path}.{name}"), this, that);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn matches(mask: &str, path: &str) -> bool {
+    match mask.strip_prefix('*') {
+        Some(suffix) => path.ends_with(suffix),
+        None => mask == path,
+    }
+}
+
+/// True when the mask has made two different values alike, or has taken away what it is there to take away.
+fn cover(kind: Kind, world: &World, oracle: &mut Tree, tested: &mut Tree) -> bool {
+    match (kind, oracle, tested) {
+        (Kind::Ignore, oracle, tested) => {
+            *oracle = Tree::value("masked");
+            *tested = Tree::value("masked");
+            true
+        }
+        (Kind::Unordered(fields), Tree::List(these), Tree::List(those)) => sort(fields, world, these, those),
+        (Kind::MoreInOracle(field), Tree::List(these), Tree::List(those)) => {
+            let before = these.len();
+            these.retain(|this| those.iter().any(|that| that.field(field) == this.field(field)));
+            before != these.len()
+        }
+        (Kind::OwnElements(prefix), Tree::List(_), Tree::List(those)) => {
+            let (before, prefix) = (those.len(), format!("\"{prefix}"));
+            those.retain(|that| !matches!(that.field("name"), Some(Tree::Value(name)) if name.starts_with(&prefix)));
+            before != those.len()
+        }
+        (Kind::Message, oracle, tested) => {
+            let said = |tree: &Tree| !matches!(tree, Tree::Value(text) if text == "null" || text == "\"\"");
+            let alike = said(tested) || !said(oracle);
+            if alike {
+                *tested = oracle.clone();
+            }
+            alike
+        }
+        (_, Tree::Value(this), Tree::Value(that)) => {
+            let names = (common(kind, world, 0, this), common(kind, world, 1, that));
+            let (Some(one), Some(other)) = names else { return false };
+            let alike = one == other;
+            (*this, *that) = (one, other);
+            alike
+        }
+        _ => false,
+    }
+}
+
+/// The value in terms that both brokers share; `None` when it has none.
+fn common(kind: Kind, world: &World, side: usize, text: &str) -> Option<String> {
+    match kind {
+        Kind::TopicId => world.common_name(side, text),
+        Kind::Presence => (text != "null").then(|| "present".to_owned()),
+        Kind::OwnPort => (text == world.ports[side].to_string()).then(|| "own port".to_owned()),
+        Kind::OwnClusterId => (text == format!("{:?}", world.cluster_ids[side])).then(|| "own cluster".to_owned()),
+        Kind::ProducerId => {
+            let index = world.producers.iter().position(|ids| ids[side].to_string() == text)?;
+            Some(format!("producer {index}"))
+        }
+        Kind::SessionId => {
+            let index = world.sessions.iter().position(|session| session.ids[side].to_string() == text)?;
+            Some(format!("session {index}"))
+        }
+        Kind::Clock => {
+            let time: i64 = text.parse().ok()?;
+            // Records of the run are older than its start by design.
+            (world.clock.contains(&time)).then(|| "clock".to_owned())
+        }
+        Kind::Ignore | Kind::Message | Kind::Unordered(_) | Kind::MoreInOracle(_) | Kind::OwnElements(_) => None,
+    }
+}
+
+fn sort(fields: &[&str], world: &World, these: &mut [Tree], those: &mut [Tree]) -> bool {
+    let key = |side: usize, element: &Tree| -> Vec<Option<Tree>> {
+        let field = |name: &&str| match element.field(name) {
+            // Ids sort by what they name, or two orders would come of it.
+            Some(Tree::Value(text)) => {
+                let shared = world.common_name(side, text).or_else(|| common(Kind::ProducerId, world, side, text));
+                Some(Tree::Value(shared.unwrap_or_else(|| text.clone())))
+            }
+            other => other.cloned(),
+        };
+        fields.iter().map(field).collect()
+    };
+    let keys = |side: usize, list: &[Tree]| list.iter().map(|element| key(side, element)).collect::<Vec<_>>();
+    let before = keys(0, these) != keys(1, those);
+    these.sort_by_key(|element| key(0, element));
+    those.sort_by_key(|element| key(1, element));
+    before && keys(0, these) == keys(1, those)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_covers_its_field_and_counts() {
+        // Rule: what a mask names is taken as equal and counted, all else still differs, and a mask without need stays at 0.
+        let mut masks =
+            vec![mask("*.error_message", Kind::Message, "words"), mask("T.list", Kind::Unordered(&["name"]), "order")];
+        let world = World::default();
+        let mut oracle =
+            Tree::from_debug(r#"T { error_message: Some("a"), list: [E { name: "x" }, E { name: "y" }], n: 1 }"#);
+        let mut tested =
+            Tree::from_debug(r#"T { error_message: Some("b"), list: [E { name: "y" }, E { name: "x" }], n: 2 }"#);
+        apply(&mut masks, &world, "T", &mut oracle, &mut tested);
+        let mut differences = Vec::new();
+        oracle.differences(&tested, "T", &mut differences);
+        assert_eq!(differences, ["T.n: 1 / 2"]);
+        assert_eq!(masks.iter().map(|mask| mask.hits).collect::<Vec<_>>(), [1, 1]);
+        let mut null = Tree::from_debug("T { error_message: None, list: [], n: 1 }");
+        apply(&mut masks, &world, "T", &mut oracle, &mut null);
+        assert_ne!(oracle.field("error_message"), null.field("error_message"));
+    }
+}
