@@ -67,6 +67,8 @@ pub enum AlterError {
     UnknownGroupKey(String),
     #[error("Unknown client metrics configuration: {0}")]
     UnknownClientMetricsKey(String),
+    #[error("Invalid value {0} for interval.ms, interval must be between 100 and 3600000 (1 hour)")]
+    ClientMetricsInterval(i64),
     #[error("Can't {op} to key {key} because its type is not LIST.")]
     NotAList { op: &'static str, key: String },
     #[error("Config value {op} is not allowed for config key: {key}")]
@@ -107,12 +109,13 @@ impl AlterError {
             Self::Value(_)
             | Self::UnknownTopicKey(_)
             | Self::UnknownGroupKey(_)
-            | Self::UnknownClientMetricsKey(_)
             | Self::NotAList { .. }
             | Self::NotAListOfBroker { .. }
             | Self::Tiering
             | Self::CompactionLag { .. } => AlterErrorKind::InvalidConfig,
             Self::BrokerValue(_)
+            | Self::UnknownClientMetricsKey(_)
+            | Self::ClientMetricsInterval(_)
             | Self::NullValue(_)
             | Self::DuplicateKeys
             | Self::NotDynamic(_)
@@ -205,7 +208,7 @@ pub fn validate(
     match resource {
         Resource::Topic => validate_topic(configs),
         Resource::Group => validate_keys(configs, &GROUP_KEYS, AlterError::UnknownGroupKey),
-        Resource::ClientMetrics => validate_keys(configs, &CLIENT_METRICS_KEYS, AlterError::UnknownClientMetricsKey),
+        Resource::ClientMetrics => validate_client_metrics(configs),
         Resource::Broker | Resource::Cluster => validate_broker(resource, configs, config),
     }
 }
@@ -225,6 +228,15 @@ fn validate_keys(
         }
     }
     Ok(())
+}
+
+fn validate_client_metrics(configs: &BTreeMap<String, String>) -> Result<(), AlterError> {
+    validate_keys(configs, &CLIENT_METRICS_KEYS, AlterError::UnknownClientMetricsKey)?;
+    let interval = configs.get("interval.ms").and_then(|raw| raw.trim().parse::<i64>().ok());
+    match interval {
+        Some(ms) if !(100..=3_600_000).contains(&ms) => Err(AlterError::ClientMetricsInterval(ms)),
+        _ => Ok(()),
+    }
 }
 
 fn validate_topic(configs: &BTreeMap<String, String>) -> Result<(), AlterError> {
@@ -481,6 +493,22 @@ mod tests {
             ),
         ] {
             assert_eq!(plan(resource, &[], change), want, "{resource:?} {change:?}");
+        }
+    }
+
+    #[test]
+    fn subscriptions_are_changed_as_kafka_changes_them() {
+        // Rule: what a client metrics subscription refuses, and with which code, is Kafka 4.4's.
+        use AlterOp::Set;
+        for (change, want) in [
+            (("interval.ms", Set, Some("5000")), "interval.ms=5000"),
+            (
+                ("interval.ms", Set, Some("5")),
+                "InvalidRequest: Invalid value 5 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+            ),
+            (("nope", Set, Some("5")), "InvalidRequest: Unknown client metrics configuration: nope"),
+        ] {
+            assert_eq!(plan(Resource::ClientMetrics, &[], change), want, "{change:?}");
         }
     }
 

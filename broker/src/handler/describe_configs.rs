@@ -20,8 +20,8 @@ use crate::config::describe::{
     ConfigEntry, describe_broker, describe_client_metrics, describe_cluster, describe_group, describe_topic,
 };
 
-/// Why there are no configs: the code, and a message where the code does not say it all.
-type Refusal = (ErrorCode, Option<String>);
+/// Why there are no configs: the code and a message, empty where the code says it all.
+type Refusal = (ErrorCode, String);
 
 /// Describes the configs of resources.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
@@ -43,7 +43,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             Ok(entries) => result.configs = entries.iter().map(|entry| config(entry, &request)).collect(),
             Err((code, message)) => {
                 result.error_code = code.code();
-                result.error_message = message.as_deref();
+                result.error_message = Some(message);
             }
         }
         result
@@ -76,8 +76,8 @@ fn all(
     let named = |what: &str| if name.is_empty() { Err(invalid(format!("{what} must not be empty"))) } else { Ok(()) };
     match resource.resource_type {
         ConfigResource::TYPE_TOPIC => {
-            validate_topic_name(name).map_err(|error| (ErrorCode::InvalidTopicException, Some(error.to_string())))?;
-            let topic = image.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, None))?;
+            validate_topic_name(name).map_err(|error| (ErrorCode::InvalidTopicException, error.to_string()))?;
+            let topic = image.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, String::new()))?;
             Ok(describe_topic(image.topic_configs(&topic.name), &view))
         }
         ConfigResource::TYPE_BROKER if name.is_empty() => Ok(describe_cluster(&view)),
@@ -115,7 +115,7 @@ fn verify_broker(context: &RequestContext, name: &str, alternative: &str) -> Res
 }
 
 fn invalid(message: String) -> Refusal {
-    (ErrorCode::InvalidRequest, Some(message))
+    (ErrorCode::InvalidRequest, message)
 }
 
 fn config<'a>(entry: &'a ConfigEntry, request: &DescribeConfigsRequest<'_>) -> DescribeConfigsResourceResult<'a> {

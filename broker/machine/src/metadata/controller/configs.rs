@@ -217,6 +217,7 @@ impl Controller {
             }
             ConfigResource::TYPE_BROKER if name.is_empty() => Ok(ConfigResource::DefaultBroker),
             ConfigResource::TYPE_BROKER => self.broker_by_name(&name).map(ConfigResource::Broker),
+            ConfigResource::TYPE_CLIENT_METRICS if name.is_empty() => Err(ControlError::SubscriptionNameEmpty),
             ConfigResource::TYPE_CLIENT_METRICS => Ok(ConfigResource::ClientMetrics(name)),
             ConfigResource::TYPE_GROUP if name.is_empty() => {
                 Err(ControlError::DefaultResourceNotAllowed { what: "group" })

@@ -90,6 +90,8 @@ pub enum ControlError {
     UnknownResourceType { resource_type: i8 },
     #[error("Default {what} resources are not allowed.")]
     DefaultResourceNotAllowed { what: &'static str },
+    #[error("Subscription name can't be empty")]
+    SubscriptionNameEmpty,
     #[error("Node id must be an integer, but it is: {name}")]
     NodeIdNotANumber { name: String },
     #[error("Unexpected broker id, expected {expected}, but received {received}")]
@@ -150,6 +152,7 @@ impl From<&ControlError> for ErrorCode {
             | ControlError::NullConfigValues { .. }
             | ControlError::UnknownResourceType { .. }
             | ControlError::DefaultResourceNotAllowed { .. }
+            | ControlError::SubscriptionNameEmpty
             | ControlError::NodeIdNotANumber { .. }
             | ControlError::UnexpectedBrokerId { .. } => Self::InvalidRequest,
             ControlError::InvalidTopicName(_) | ControlError::TopicNameCollides { .. } => Self::InvalidTopicException,
