@@ -143,7 +143,7 @@ impl Stream {
         let mut builder = BatchBuilder::new(options);
         for number in batch.first..batch.first + u64::from(batch.records) {
             let value = stamped(self.id, number);
-            let record = NewRecord { timestamp: 1, key: None, value: Some(&value), headers: &[] };
+            let record = NewRecord { timestamp: now_ms(), key: None, value: Some(&value), headers: &[] };
             builder.append(&record).expect("a small record");
         }
         let bytes = builder.build().expect("a small batch");
@@ -183,6 +183,12 @@ impl Stream {
         self.acked.push(Acked { base_offset: answer.base_offset, first: batch.first, records: batch.records });
         Ok(true)
     }
+}
+
+/// Producers are forgotten by the age of their records, so these have to be young.
+fn now_ms() -> i64 {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A value that says whose and which record it is, of a length that varies.
