@@ -12,6 +12,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use thiserror::Error;
 
+use walser_storage::data_dir::create_durably;
+
 use crate::config::{BrokerConfig, Endpoint};
 use crate::shard::runtime::allowed_cpus;
 use crate::shard::start::StartError;
@@ -189,9 +191,8 @@ fn check_directory(path: &Path) -> Result<(), Unfit> {
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "made before any shard exists")]
 fn make_directory(path: &Path) -> Result<(), Unfit> {
-    match std::fs::create_dir_all(path) {
+    match create_durably(path) {
         Ok(()) => Ok(()),
         Err(_) if path.exists() && !path.is_dir() => Err(Unfit::NotADirectory { path: path.to_path_buf() }),
         Err(error) => Err(Unfit::NoDirectory { path: path.to_path_buf(), error }),

@@ -47,6 +47,18 @@ pub enum DataDirError {
     Disk(#[from] DiskError),
 }
 
+/// Like `mkdir -p`, and the new names are durable: what is acknowledged below a directory is gone with the power if the
+/// directory's own name is. At start-up only: it makes blocking calls.
+pub fn create_durably(dir: &Path) -> io::Result<()> {
+    let absolute = std::path::absolute(dir)?;
+    let missing: Vec<&Path> = absolute.ancestors().take_while(|dir| !dir.exists()).collect();
+    std::fs::create_dir_all(&absolute)?;
+    for parent in missing.iter().filter_map(|dir| dir.parent()) {
+        StdFile::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}
+
 /// Held while a broker uses the directory; the kernel releases it however the process ends.
 #[derive(Debug)]
 pub struct DirLock {

@@ -34,7 +34,7 @@ use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
 use crate::net::listener::{self, Connections, ListenerInfo};
 use walser_machine::fetch_session::FetchSessions;
-use walser_storage::data_dir::{DataDir, DirLock};
+use walser_storage::data_dir::{DataDir, DirLock, create_durably};
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Notify;
 
@@ -246,18 +246,10 @@ fn step_all(nodes: &[NodeHandle], step: impl Fn() -> StopStep) -> (Vec<ClosedLog
     (closed, stopped)
 }
 
-/// Makes the data directory, durably, and locks it.
-#[expect(clippy::disallowed_methods, reason = "before the first executor starts")]
+/// Makes the data directory and locks it.
 fn lock_data_dir(data_dir: &Path) -> Result<DirLock, StartError> {
-    let failed = |source| StartError::DataDir { path: data_dir.to_path_buf(), source };
-    let absolute = std::path::absolute(data_dir).map_err(failed)?;
-    let missing: Vec<&Path> = absolute.ancestors().take_while(|dir| !dir.exists()).collect();
-    std::fs::create_dir_all(&absolute).map_err(failed)?;
-    // Whatever is acknowledged below is gone with the power if the directory's own name is.
-    for parent in missing.iter().filter_map(|dir| dir.parent()) {
-        std::fs::File::open(parent).and_then(|dir| dir.sync_all()).map_err(failed)?;
-    }
-    DirLock::acquire(&absolute).map_err(|error| StartError::Boot(error.into()))
+    create_durably(data_dir).map_err(|source| StartError::DataDir { path: data_dir.to_path_buf(), source })?;
+    DirLock::acquire(data_dir).map_err(|error| StartError::Boot(error.into()))
 }
 
 fn start_executor<M, F>(
