@@ -15,7 +15,7 @@ CLIENT_SECONDS = 900
 
 def parts(arguments):
     """Those that run one after the other, and those that may run two at a time."""
-    alone = {} if arguments.broker else {"cargo": cargo}
+    alone = {} if arguments.broker else {"cargo": cargo, "java-codec": java_codec}
     together = {} if arguments.broker else {"differential": differential}
     together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
@@ -54,6 +54,17 @@ def cargo(context):
         # It did not compile, or a test binary died.
         failed = 1
     context.report.many("cargo", passed, failed)
+
+
+def java_codec(context):
+    """Our codec against Kafka's own message classes."""
+    context.tools.java()
+    samples = "60" if context.arguments.long else "8"
+    command = [os.path.join(install.CLIENTS, "java-codec", "run"), samples]
+    environment = {**os.environ, "CARGO": context.tools.cargo()}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment)
+    print(done.stdout[-2000:], flush=True)
+    context.report.case("java-codec", None if done.returncode == 0 else f"exited with {done.returncode}")
 
 
 def run_client(context, part, command, cases, given=None, seconds=CLIENT_SECONDS):
