@@ -114,10 +114,10 @@ impl AlterError {
             | Self::Tiering
             | Self::CompactionLag { .. } => AlterErrorKind::InvalidConfig,
             Self::BrokerValue(_)
-            | Self::UnknownClientMetricsKey(_)
             | Self::ClientMetricsInterval(_)
             | Self::NullValue(_)
             | Self::DuplicateKeys
+            | Self::UnknownClientMetricsKey(_)
             | Self::NotDynamic(_)
             | Self::PerListener(_)
             | Self::PerBroker(_)

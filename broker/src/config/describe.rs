@@ -89,8 +89,9 @@ fn entry(
     view: &BrokerView<'_>,
 ) -> ConfigEntry {
     let mut synonyms = Vec::new();
-    if let Some(raw) = overrides.get(key.name) {
-        synonyms.push(ConfigSynonym { name: key.name.to_owned(), value: Some(raw.clone()), source: own });
+    let value = value.map(|value| value.to_string());
+    if overrides.contains_key(key.name) {
+        synonyms.push(ConfigSynonym { name: key.name.to_owned(), value: value.clone(), source: own });
     }
     if let Some(broker_key) = key.synonym {
         synonyms.extend(broker_values(broker_key, view, Layers::All));
@@ -101,7 +102,7 @@ fn entry(
     }
     ConfigEntry {
         name: key.name.to_owned(),
-        value: value.map(|value| value.to_string()),
+        value,
         source: synonyms.first().map_or(ConfigSource::Default, |synonym| synonym.source),
         read_only: false,
         sensitive: key.sensitive(),
@@ -223,7 +224,7 @@ mod tests {
         for (name, want) in [
             (
                 "retention.ms",
-                "77 1 retention.ms= 77 (1);log.retention.ms=500(2);log.retention.ms=500(3);log.retention.hours=168(5)",
+                "77 1 retention.ms=77(1);log.retention.ms=500(2);log.retention.ms=500(3);log.retention.hours=168(5)",
             ),
             (
                 "cleanup.policy",

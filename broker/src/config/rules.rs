@@ -31,6 +31,10 @@ impl ConfigRules for BrokerRules {
         Self::key(resource, key).is_some_and(|key| key.kind == ConfigType::List)
     }
 
+    fn is_known(&self, resource: &ConfigResource, key: &str) -> bool {
+        Self::key(resource, key).is_some()
+    }
+
     fn default_value(&self, resource: &ConfigResource, name: &str) -> Option<String> {
         let key = Self::key(resource, name)?;
         let view = BrokerView::fixed(&self.0);

@@ -18,6 +18,10 @@ impl ConfigRules for AllowAll {
         false
     }
 
+    fn is_known(&self, _: &ConfigResource, _: &str) -> bool {
+        true
+    }
+
     fn default_value(&self, _: &ConfigResource, _: &str) -> Option<String> {
         None
     }

@@ -19,6 +19,9 @@ pub trait ConfigRules {
     /// Whether values of this key are comma-separated lists, which APPEND and SUBTRACT work on.
     fn is_list(&self, resource: &ConfigResource, key: &str) -> bool;
 
+    /// Whether the key is defined at all; undefined ones may be set on brokers, but not appended to.
+    fn is_known(&self, resource: &ConfigResource, key: &str) -> bool;
+
     /// What holds where the resource sets nothing: APPEND and SUBTRACT start from it.
     fn default_value(&self, resource: &ConfigResource, key: &str) -> Option<String>;
 
@@ -252,7 +255,7 @@ fn verify_distinct_keys<'a>(mut keys: impl Iterator<Item = &'a str>) -> Result<(
 
 fn verify_values<'a>(null_keys: impl Iterator<Item = &'a str>) -> Result<(), ControlError> {
     let keys: Vec<&str> = null_keys.collect();
-    if keys.is_empty() { Ok(()) } else { Err(ControlError::NullConfigValues { keys: keys.join(",") }) }
+    if keys.is_empty() { Ok(()) } else { Err(ControlError::NullConfigValues { keys: keys.join(", ") }) }
 }
 
 /// There are no loggers whose level could be changed by name.
@@ -276,8 +279,7 @@ fn apply(
         operation @ (ConfigOperation::APPEND | ConfigOperation::SUBTRACT) => {
             let appends = operation == ConfigOperation::APPEND;
             if !rules.is_list(resource, &change.key) {
-                let operation = if appends { "APPEND" } else { "SUBTRACT" };
-                return Err(ControlError::NotAList { operation, key: change.key.clone() });
+                return Err(not_a_list(rules, resource, &change.key, appends));
             }
             let known = configs.get(&change.key).cloned();
             let known = known.or_else(|| rules.default_value(resource, &change.key)).unwrap_or_default();
@@ -294,9 +296,27 @@ fn apply(
             }
             configs.insert(change.key.clone(), elements.join(","));
         }
+        operation if matches!(resource, ConfigResource::Broker(_) | ConfigResource::DefaultBroker) => {
+            return Err(ControlError::UnknownBrokerConfigOperation { operation });
+        }
         operation => return Err(ControlError::UnknownConfigOperation { operation }),
     }
     Ok(())
+}
+
+fn not_a_list(rules: &dyn ConfigRules, resource: &ConfigResource, key: &str, appends: bool) -> ControlError {
+    let key = key.to_owned();
+    match resource {
+        ConfigResource::Broker(_) | ConfigResource::DefaultBroker if !rules.is_known(resource, &key) => {
+            ControlError::UnknownBrokerKey { key }
+        }
+        ConfigResource::Broker(_) | ConfigResource::DefaultBroker => {
+            ControlError::NotAListOfBroker { operation: if appends { "append" } else { "subtract" }, key }
+        }
+        ConfigResource::Topic(_) | ConfigResource::ClientMetrics(_) | ConfigResource::Group(_) => {
+            ControlError::NotAList { operation: if appends { "APPEND" } else { "SUBTRACT" }, key }
+        }
+    }
 }
 
 fn list_elements(list: &str) -> impl Iterator<Item = &str> {

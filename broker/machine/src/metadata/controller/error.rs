@@ -100,6 +100,13 @@ pub enum ControlError {
     UnknownLogger { name: String },
     #[error("Can't {operation} to key {key} because its type is not LIST.")]
     NotAList { operation: &'static str, key: String },
+    /// Of a broker: Kafka checks those in another place and says it otherwise.
+    #[error("Config value {operation} is not allowed for config key: {key}")]
+    NotAListOfBroker { operation: &'static str, key: String },
+    #[error("Unknown config name: {key}")]
+    UnknownBrokerKey { key: String },
+    #[error("Unknown operations type {operation}")]
+    UnknownBrokerConfigOperation { operation: i8 },
     #[error("Value of {len} bytes for configuration {key} is longer than {STRING_LEN_MAX} bytes.")]
     ConfigValueTooLong { key: String, len: usize },
     /// Kafka answers an unknown error without a message.
@@ -154,7 +161,8 @@ impl From<&ControlError> for ErrorCode {
             | ControlError::DefaultResourceNotAllowed { .. }
             | ControlError::SubscriptionNameEmpty
             | ControlError::NodeIdNotANumber { .. }
-            | ControlError::UnexpectedBrokerId { .. } => Self::InvalidRequest,
+            | ControlError::UnexpectedBrokerId { .. }
+            | ControlError::UnknownBrokerConfigOperation { .. } => Self::InvalidRequest,
             ControlError::InvalidTopicName(_) | ControlError::TopicNameCollides { .. } => Self::InvalidTopicException,
             ControlError::TopicExists { .. } => Self::TopicAlreadyExists,
             ControlError::UnknownTopic
@@ -183,6 +191,8 @@ impl From<&ControlError> for ErrorCode {
             ControlError::NullTopicConfigValues { .. }
             | ControlError::UnknownLogger { .. }
             | ControlError::NotAList { .. }
+            | ControlError::NotAListOfBroker { .. }
+            | ControlError::UnknownBrokerKey { .. }
             | ControlError::ConfigValueTooLong { .. }
             | ControlError::BrokerMinInSyncReplicas
             | ControlError::ClusterMinInSyncReplicasRemoved => Self::InvalidConfig,

@@ -14,6 +14,10 @@ impl ConfigRules for Rules {
         key == "cleanup.policy"
     }
 
+    fn is_known(&self, _: &ConfigResource, key: &str) -> bool {
+        key != "unknown.key"
+    }
+
     fn default_value(&self, _: &ConfigResource, key: &str) -> Option<String> {
         (key == "cleanup.policy").then(|| "delete".to_owned())
     }
@@ -352,11 +356,12 @@ fn delete_topics_answers_as_kafka_does() {
             Some(ControlError::NoTopicNameOrId),
             Some(ControlError::TopicNameAndId),
             Some(ControlError::DuplicateTopicName),
-            None,
             Some(ControlError::TopicNameAndIdMeet),
         ]
     );
-    assert_eq!(results[5].name.as_deref(), Some("c"));
+    assert_eq!((results[5].name.as_deref(), results[5].topic_id), (Some("c"), c.get()));
+    let results = cluster.delete(vec![TopicSelector::by_id(c)]);
+    assert_eq!((results[0].name.as_deref(), &results[0].result), (Some("c"), &Ok(())));
     let results = cluster.delete(vec![TopicSelector::by_name("a")]);
     assert_eq!((results[0].topic_id, &results[0].result), (a.get(), &Ok(())));
     assert!(cluster.image.topic("a").is_none() && cluster.image.topic_by_id(a).is_none());
@@ -420,6 +425,16 @@ fn incremental_alter_configs_answers_as_kafka_does() {
         (4, "abc", vec![], "Node id must be an integer, but it is: abc"),
         (4, "1", vec![("unknown.key", set, Some("2"))], "ok"),
         (4, "", vec![("unknown.key", set, Some("3"))], "ok"),
+        (4, "1", vec![("unknown.key", append, Some("2"))], "Unknown config name: unknown.key"),
+        (
+            4,
+            "1",
+            vec![("num.io.threads", append, Some("2"))],
+            "Config value append is not allowed for config key: num.io.threads",
+        ),
+        (4, "1", vec![("num.io.threads", 9, Some("2"))], "Unknown operations type 9"),
+        (2, "a", vec![("a", set, None), ("b", set, None)], "Null value not supported for : a, b"),
+        (16, "", vec![], "Subscription name can't be empty"),
         (8, "1", vec![("kafka", set, Some("INFO"))], "Logger kafka does not exist!"),
         (99, "x", vec![("a", set, Some("b"))], "Unknown resource type 99"),
     ];

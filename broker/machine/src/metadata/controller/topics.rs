@@ -202,68 +202,84 @@ impl Controller {
         request: DeleteTopics,
     ) -> (Vec<DeletableTopicResult>, Vec<MetadataRecord>) {
         let names = request.topics.iter().filter(|topic| topic.topic_id.is_zero());
-        let duplicate_names = repeated(names.filter_map(|topic| topic.name.as_deref()));
+        let names: Vec<&str> = names.filter_map(|topic| topic.name.as_deref()).collect();
         let ids = request.topics.iter().filter(|topic| topic.name.is_none() && !topic.topic_id.is_zero());
         let ids: Vec<Uuid> = ids.map(|topic| topic.topic_id).collect();
-        let duplicate_ids = repeated(ids.iter());
-        let by_id: BTreeSet<Uuid> = ids.iter().copied().collect();
+        let named: BTreeSet<Uuid> =
+            names.iter().filter_map(|name| image.topic(name)).map(|topic| topic.topic_id.get()).collect();
+        let asked = Asked {
+            duplicate_names: repeated(names.iter().copied()),
+            duplicate_ids: repeated(ids.iter()),
+            twice: ids.iter().copied().filter(|id| named.contains(id)).collect(),
+        };
         let mut answered = BTreeSet::new();
         let mut results = Vec::new();
         let mut records = Vec::new();
         for selector in request.topics {
-            let repeats = match (&selector.name, selector.topic_id.is_zero()) {
-                (Some(name), true) => duplicate_names.contains(name),
-                (None, false) => duplicate_ids.contains(&selector.topic_id),
-                (Some(_), false) | (None, true) => false,
-            };
-            if repeats && !answered.insert(selector.clone()) {
-                continue;
-            }
-            let result = self.select_for_deletion(image, &selector, repeats, &by_id);
-            results.push(match result {
+            let result = match self.select_for_deletion(image, &selector, &asked) {
                 Ok(topic) => {
                     records.push(MetadataRecord::RemoveTopic { topic_id: topic.topic_id });
-                    DeletableTopicResult {
-                        name: Some(topic.name.to_string()),
-                        topic_id: topic.topic_id.get(),
-                        result: Ok(()),
-                    }
+                    let (name, topic_id) = (Some(topic.name.to_string()), topic.topic_id.get());
+                    DeletableTopicResult { name, topic_id, result: Ok(()) }
                 }
-                Err(error) => {
+                Err((selector, error)) => {
                     DeletableTopicResult { name: selector.name, topic_id: selector.topic_id, result: Err(error) }
                 }
-            });
+            };
+            // A topic that is named several times is answered once; a request for no topic is no topic.
+            let subject = TopicSelector { name: result.name.clone(), topic_id: result.topic_id };
+            let names_one = subject.name.is_some() || !subject.topic_id.is_zero();
+            if result.result.is_ok() || !names_one || answered.insert(subject) {
+                results.push(result);
+            }
         }
         (results, records)
     }
 
+    /// The error comes with what the answer names.
     fn select_for_deletion<'a>(
         &self,
         image: &'a MetadataImage,
         selector: &TopicSelector,
-        repeats: bool,
-        by_id: &BTreeSet<Uuid>,
-    ) -> Result<&'a TopicImage, ControlError> {
+        asked: &Asked,
+    ) -> Result<&'a TopicImage, (TopicSelector, ControlError)> {
+        let refuse = |error| Err((selector.clone(), error));
         if !self.settings.delete_topic_enable {
-            return Err(ControlError::TopicDeletionDisabled);
+            return refuse(ControlError::TopicDeletionDisabled);
         }
-        match (selector.name.as_deref(), selector.topic_id.is_zero()) {
-            (None, true) => Err(ControlError::NoTopicNameOrId),
-            (Some(_), false) => Err(ControlError::TopicNameAndId),
-            (Some(_), true) if repeats => Err(ControlError::DuplicateTopicName),
-            (None, false) if repeats => Err(ControlError::DuplicateTopicId),
-            (Some(name), true) => match image.topic(name) {
-                None => Err(ControlError::UnknownTopic),
-                Some(topic) if by_id.contains(&topic.topic_id.get()) => Err(ControlError::TopicNameAndIdMeet),
-                Some(topic) => Ok(topic),
-            },
+        let found = match (selector.name.as_deref(), selector.topic_id.is_zero()) {
+            (None, true) => return refuse(ControlError::NoTopicNameOrId),
+            (Some(_), false) => return refuse(ControlError::TopicNameAndId),
+            (Some(name), true) if asked.duplicate_names.contains(name) => {
+                return refuse(ControlError::DuplicateTopicName);
+            }
+            (None, false) if asked.duplicate_ids.contains(&selector.topic_id) => {
+                return refuse(ControlError::DuplicateTopicId);
+            }
+            (Some(name), true) => image.topic(name).ok_or(ControlError::UnknownTopic),
             (None, false) => {
                 let topic_id = selector.topic_id;
                 let topic = TopicId::from_wire(topic_id).and_then(|id| image.topic_by_id(id));
-                topic.map(AsRef::as_ref).ok_or(ControlError::UnknownTopicId { topic_id })
+                topic.ok_or(ControlError::UnknownTopicId { topic_id })
             }
+        };
+        match found {
+            Ok(topic) if asked.twice.contains(&topic.topic_id.get()) => {
+                let named = TopicSelector { name: Some(topic.name.to_string()), topic_id: topic.topic_id.get() };
+                Err((named, ControlError::TopicNameAndIdMeet))
+            }
+            Ok(topic) => Ok(topic),
+            Err(error) => refuse(error),
         }
     }
+}
+
+/// What one DeleteTopics request asks for more than once.
+struct Asked {
+    duplicate_names: BTreeSet<String>,
+    duplicate_ids: BTreeSet<Uuid>,
+    /// Named by name and by id.
+    twice: BTreeSet<Uuid>,
 }
 
 /// Values that appear more than once.
