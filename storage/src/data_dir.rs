@@ -49,6 +49,7 @@ pub enum DataDirError {
 
 /// Like `mkdir -p`, and the new names are durable: what is acknowledged below a directory is gone with the power if the
 /// directory's own name is. At start-up only: it makes blocking calls.
+#[expect(clippy::disallowed_methods, reason = "before the first executor starts")]
 pub fn create_durably(dir: &Path) -> io::Result<()> {
     let absolute = std::path::absolute(dir)?;
     let missing: Vec<&Path> = absolute.ancestors().take_while(|dir| !dir.exists()).collect();

@@ -140,8 +140,7 @@ impl Case<'_> {
     }
 
     pub(super) fn metadata(&mut self) -> Option<Request> {
-        let mut request = MetadataRequest::default();
-        request.topics = match self.rng.below(6) {
+        let topics = match self.rng.below(6) {
             0 => None,
             1 => Some(Vec::new()),
             _ => Some(self.some(|case| {
@@ -154,7 +153,8 @@ impl Case<'_> {
                 }
             })),
         };
-        request.allow_auto_topic_creation = self.version < 4 || self.rng.chance(50);
+        let allow_auto_topic_creation = self.version < 4 || self.rng.chance(50);
+        let mut request = MetadataRequest { topics, allow_auto_topic_creation, ..MetadataRequest::default() };
         if (8..=10).contains(&self.version) {
             request.include_cluster_authorized_operations = self.rng.chance(30);
         }
@@ -225,8 +225,9 @@ impl Case<'_> {
     }
 
     pub(super) fn describe_cluster(&mut self) -> Option<Request> {
-        let mut request = DescribeClusterRequest::default();
-        request.include_cluster_authorized_operations = self.rng.chance(40);
+        let include_cluster_authorized_operations = self.rng.chance(40);
+        let mut request =
+            DescribeClusterRequest { include_cluster_authorized_operations, ..DescribeClusterRequest::default() };
         if self.version >= 1 {
             request.endpoint_type = *self.rng.pick(&[1, 1, 1, 2, 0, 3]);
         }
