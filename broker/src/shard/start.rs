@@ -40,6 +40,8 @@ use walser_storage::runtime::channel::Notify;
 
 /// How long connections that did not end by themselves get to notice that they were cut.
 const CUT_WAIT: Duration = Duration::from_secs(1);
+/// How long all logs of a shard together may take to close: thousands of them on a slow disk take a while.
+const CLOSE_WAIT: Duration = Duration::from_secs(60);
 /// Connection ids of a shard begin at its index times this, so that they are unique in the process.
 const CONNECTION_IDS_PER_SHARD: u64 = 1 << 48;
 
@@ -432,7 +434,7 @@ async fn stop_drivers(shard: &Rc<Shard>) -> StepDone {
         StepDone { closed, stopped: if is_clean { Stopped::Clean } else { Stopped::Late } }
     };
     let late = async {
-        shard.runtime.sleep(shard.settings.stop_wait).await;
+        shard.runtime.sleep(CLOSE_WAIT).await;
         tracing::warn!(shard = %shard.id, "logs not closed in time; the next start recovers them");
         StepDone { closed: Vec::new(), stopped: Stopped::Late }
     };

@@ -1,6 +1,7 @@
 //! Makes the shard's logs match a metadata image: opens, creates, reconfigures, deletes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,9 +14,13 @@ use walser_storage::disk::Disk;
 use walser_storage::error::{DiskError, OpenError};
 use walser_storage::log::{Log, LogConfig, OpenLog};
 use walser_storage::runtime::Runtime;
+use walser_storage::runtime::channel::{OneshotReceiver, oneshot};
 
 use super::{Partition, PartitionId, Partitions, Waiters};
 use crate::config::topic::{Durability, TimestampType, TopicConfig};
+
+/// Logs that are closed at the same time.
+const CLOSING_MAX: usize = 32;
 
 /// What the last run left for the logs, read once at start.
 #[derive(Debug, Default)]
@@ -84,9 +89,25 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         self.tasks.close_and_wait().await;
         let mut closed = Vec::new();
         let mut is_clean = true;
+        let mut closing = VecDeque::new();
         for partition in self.all() {
-            match partition.log.close().await {
-                Ok(_) => closed.push(ClosedLog {
+            if closing.len() >= CLOSING_MAX {
+                is_clean &= take_closed(&mut closing, &mut closed).await;
+            }
+            closing.push_back(self.start_close(partition));
+        }
+        while !closing.is_empty() {
+            is_clean &= take_closed(&mut closing, &mut closed).await;
+        }
+        (closed, is_clean && self.failed.borrow().is_empty())
+    }
+
+    /// Closing a log is a row of small flushes, which wait for the disk and not for each other.
+    fn start_close(&self, partition: Rc<Partition<D, R>>) -> OneshotReceiver<Option<ClosedLog>> {
+        let (sender, receiver) = oneshot();
+        self.runtime.spawn(async move {
+            let closed = match partition.log.close().await {
+                Ok(_) => Some(ClosedLog {
                     topic: Arc::clone(&partition.topic),
                     index: partition.id.index,
                     log_start_offset: partition.log.log_start_offset(),
@@ -94,12 +115,14 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                     high_watermark: partition.log.durable_end_offset(),
                 }),
                 Err(error) => {
-                    is_clean = false;
                     tracing::error!(topic = %partition.topic, partition = partition.id.index, %error, "log not closed");
+                    None
                 }
-            }
-        }
-        (closed, is_clean && self.failed.borrow().is_empty())
+            };
+            // Past the deadline nobody asks any more.
+            drop(sender.send(closed));
+        });
+        receiver
     }
 
     async fn open_topic(&self, topic: &TopicImage, boot: &Boot, assignment: &impl Assignment) {
@@ -226,6 +249,14 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     fn data_dir(&self) -> DataDir<D> {
         self.settings.data_dir.clone()
     }
+}
+
+/// Waits for the oldest log that is being closed; false when it could not be.
+async fn take_closed(closing: &mut VecDeque<OneshotReceiver<Option<ClosedLog>>>, closed: &mut Vec<ClosedLog>) -> bool {
+    let Some(oldest) = closing.pop_front() else { return true };
+    let Some(log) = oldest.await.ok().flatten() else { return false };
+    closed.push(log);
+    true
 }
 
 fn log_config(config: &TopicConfig) -> LogConfig {
