@@ -130,8 +130,11 @@ impl Differential {
         for side in [0, 1] {
             let deadline = Instant::now() + SETTLE;
             loop {
-                let request =
-                    InitProducerIdRequest { transaction_timeout_ms: 60_000, ..InitProducerIdRequest::default() };
+                let request = InitProducerIdRequest {
+                    transactional_id: None,
+                    transaction_timeout_ms: 60_000,
+                    ..InitProducerIdRequest::default()
+                };
                 let answer = self.call(side, ApiKey::InitProducerId, 4, &request)?;
                 let ready = InitProducerIdResponse::decode(&mut answer.reader(), 4)?.error_code == 0;
                 if ready || Instant::now() > deadline {

@@ -125,7 +125,8 @@ func (a *adapter) NewProducer(settings cases.Settings) (cases.Producer, error) {
 		options = append(options, kgo.ProducerBatchMaxBytes(4_000_000))
 	}
 	if settings.ShortTimeouts {
-		options = append(options, kgo.RecordDeliveryTimeout(5*time.Second), kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second))
+		// Not the delivery timeout: it runs from the record's own timestamp, and these are of an hour ago.
+		options = append(options, kgo.RecordRetries(3), kgo.UnknownTopicRetries(1), kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second))
 	}
 	client, err := kgo.NewClient(options...)
 	return &producer{client}, err
