@@ -39,6 +39,11 @@ pub enum DataDirError {
         path.display()
     )]
     NewerFormat { path: PathBuf, found: u32 },
+    #[error(
+        "data directory {} belongs to Apache Kafka, whose directories are not taken over yet: use an empty one, and leave this one to Kafka",
+        path.display()
+    )]
+    Kafkas { path: PathBuf },
     #[error("{}: {reason}; restore the file from a backup, or start with an empty data directory", path.display())]
     BadMeta { path: PathBuf, reason: String },
     #[error("data directory {} holds no {META_PROPERTIES_FILE} but partitions of unknown origin, such as {example:?}", path.display())]
@@ -97,7 +102,7 @@ impl MetaProperties {
         )
     }
 
-    /// `path` is for the errors. A file without our format version is one of Kafka's: version 1.
+    /// `path` is for the errors. A file without our format version is Kafka's own; its directories are not taken over.
     pub fn decode(path: &Path, bytes: &[u8]) -> Result<Self, DataDirError> {
         let bad = |reason: String| DataDirError::BadMeta { path: path.to_path_buf(), reason };
         let text = std::str::from_utf8(bytes).map_err(|_| bad("not UTF-8 text".to_owned()))?;
@@ -107,16 +112,15 @@ impl MetaProperties {
             pairs.find_map(|(name, value)| (name.trim() == key).then(|| value.trim().to_owned()))
         };
         let needed = |key: &str| value(key).ok_or_else(|| bad(format!("{key} is missing")));
-        if let Some(format) = value("walser.format.version") {
-            let found: u32 = format.parse().map_err(|_| bad(format!("walser.format.version is {format:?}")))?;
-            if found > FORMAT_VERSION {
-                let path = path.parent().unwrap_or(path).to_path_buf();
-                return Err(DataDirError::NewerFormat { path, found });
-            }
-        }
         let version = needed("version")?;
         if version != META_VERSION {
             return Err(bad(format!("version is {version:?}, only 1 is supported")));
+        }
+        let dir = || path.parent().unwrap_or(path).to_path_buf();
+        let Some(format) = value("walser.format.version") else { return Err(DataDirError::Kafkas { path: dir() }) };
+        let found: u32 = format.parse().map_err(|_| bad(format!("walser.format.version is {format:?}")))?;
+        if found > FORMAT_VERSION {
+            return Err(DataDirError::NewerFormat { path: dir(), found });
         }
         let node_id = needed("node.id")?;
         let directory_id = needed("directory.id")?;
@@ -252,11 +256,12 @@ mod tests {
 
     #[test]
     fn meta_round_trip() {
-        // What is written is read back; a file of Kafka's is read too.
+        // What is written is read back; a file of Kafka's is refused as such.
         let path = Path::new("/data/meta.properties");
         assert_eq!(MetaProperties::decode(path, meta().encode().as_bytes()).expect("own text"), meta());
         let kafka = "#\n#Sun Nov 29 17:27:24 UTC 2026\ncluster.id=abc\ndirectory.id=2l7CexmXqNFmyOvXSg0skg\nnode.id=1\nversion=1\n";
-        assert_eq!(MetaProperties::decode(path, kafka.as_bytes()).expect("Kafka's text").cluster_id, "abc");
+        let refused = MetaProperties::decode(path, kafka.as_bytes());
+        assert!(matches!(refused, Err(DataDirError::Kafkas { .. })), "{refused:?}");
     }
 
     #[test]
@@ -267,7 +272,11 @@ mod tests {
         let error = MetaProperties::decode(path, newer.as_bytes()).expect_err("newer");
         assert!(matches!(error, DataDirError::NewerFormat { found: 2, .. }));
         assert!(error.to_string().starts_with("data directory /data has format version 2"), "{error}");
-        for bad in ["", "version=1\n", "version=0\ncluster.id=a\nnode.id=1\ndirectory.id=2l7CexmXqNFmyOvXSg0skg\n"] {
+        for bad in [
+            "",
+            "version=1\nwalser.format.version=1\n",
+            "version=0\ncluster.id=a\nnode.id=1\ndirectory.id=2l7CexmXqNFmyOvXSg0skg\n",
+        ] {
             assert!(
                 matches!(MetaProperties::decode(path, bad.as_bytes()), Err(DataDirError::BadMeta { .. })),
                 "{bad:?}"

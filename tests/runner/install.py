@@ -98,6 +98,11 @@ class Tools:
         return os.path.join(TARGET, "release", "walser")
 
     @once
+    def crash_rounds(self):
+        run([self.cargo(), "build", "--locked", "-p", "walser-tests", "--bin", "crash-rounds"], cwd=ROOT)
+        return os.path.join(TARGET, "debug", "crash-rounds")
+
+    @once
     def differential(self):
         """The unoptimised one: `cargo test` has built nearly all of it, and it waits for brokers."""
         run([self.cargo(), "build", "--locked", "-p", "walser-tests", "--bin", "differential"], cwd=ROOT)

@@ -16,6 +16,8 @@ CLIENT_SECONDS = 900
 def parts(arguments):
     """Those that run one after the other, and those that may run two at a time."""
     alone = {} if arguments.broker else {"cargo": cargo, "java-codec": java_codec}
+    if arguments.long and not arguments.broker:
+        alone["crash-rounds"] = crash_rounds
     together = {} if arguments.broker else {"differential": differential}
     together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
@@ -65,6 +67,18 @@ def java_codec(context):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment)
     print(done.stdout[-2000:], flush=True)
     context.report.case("java-codec", None if done.returncode == 0 else f"exited with {done.returncode}")
+
+
+# Rounds, seed, and how the broker dies; with flushes that do nothing the losses have to be noticed.
+CRASH_ROUNDS = [("30", "kill"), ("20", "cut"), ("5", "ignored")]
+
+
+def crash_rounds(context):
+    program = context.tools.crash_rounds()
+    environment = dict(os.environ, WALSER_BIN=context.tools.walser())
+    for rounds, death in CRASH_ROUNDS:
+        done = subprocess.run([program, rounds, str(secrets.randbits(32)), death], env=environment, check=False)
+        context.report.case(f"crash-rounds {death}", None if done.returncode == 0 else f"it exited with {done.returncode}")
 
 
 def run_client(context, part, command, cases, given=None, seconds=CLIENT_SECONDS):

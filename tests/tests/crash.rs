@@ -1,6 +1,6 @@
 //! The broker dies under load; what it acknowledged is there.
 //!
-//! A few rounds here; `tests/run --long` does many: `crash-rounds --help`.
+//! A few rounds here; `tests/run --long` does many, with `crash-rounds`.
 
 use walser_tests::crash::rounds::{Death, Plan, run};
 use walser_tests::lossy_fs::LossyFs;

@@ -108,6 +108,11 @@ impl<D: Disk> DataDir<D> {
     /// Makes a partition's directory with its topic id inside; durable when this returns. One that is there is completed.
     pub async fn create_partition(&self, topic: &str, partition: i32, topic_id: Uuid) -> Result<PathBuf, DiskError> {
         let dir = self.partition_path(topic, partition);
+        let metadata = checkpoint::read_file(&self.disk, &dir.join(PARTITION_METADATA_FILE)).await?;
+        if metadata.as_deref().and_then(decode_metadata) == Some(topic_id) {
+            // It is written last, so everything before it is durable.
+            return Ok(dir);
+        }
         self.disk.create_dir_all(&dir).await.map_err(|e| DiskError::new("create directory", &dir, e))?;
         self.sync().await?;
         self.write_topic_id(&dir_name(topic, partition), topic_id).await?;
