@@ -11,6 +11,7 @@ import time
 READY = re.compile(r"walser ready listeners=PLAINTEXT://(\S+?:\d+)")
 # The client cases delete topics under running clients, which must not bring them back by asking for them.
 SETTINGS = {"auto.create.topics.enable": "false"}
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 START_SECONDS, STOP_SECONDS = 120, 60
 
 KAFKA_SETTINGS = """\
@@ -115,7 +116,10 @@ class Brokers:
                 file.writelines(f"{key}={value}\n" for key, value in {**SETTINGS, **(settings or {})}.items())
             log = open(os.path.join(folder, "log"), "ab")
             base = [java, "-Xmx768m", f"-Dlog4j2.configurationFile={log4j}", "-cp", jars]
-            subprocess.run([*base, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", properties], stdout=log, stderr=log, check=True)
+            # With eligible leader replicas (KIP-966) Kafka sets min.insync.replicas for the whole cluster, and never lets go of it.
+            # walser does not have the feature, so neither has the oracle.
+            command = [*base, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties, "--feature", "eligible.leader.replicas.version=0"]
+            subprocess.run(command, stdout=log, stderr=log, check=True)
             process = subprocess.Popen([*base, "kafka.Kafka", properties], stdout=log, stderr=log)
             deadline = time.monotonic() + START_SECONDS
             while process.poll() is None and time.monotonic() < deadline:

@@ -92,7 +92,9 @@ class Tools:
 
     @once
     def walser(self):
-        """The release binary."""
+        """The release binary, or the one that WALSER_BIN names."""
+        if "WALSER_BIN" in os.environ:
+            return os.environ["WALSER_BIN"]
         print("building walser", flush=True)
         run([self.cargo(), "build", "--release", "--locked", "-p", "walser-broker"], cwd=ROOT)
         return os.path.join(TARGET, "release", "walser")

@@ -84,8 +84,7 @@ BROKER_CONFIGS = {
     "log.cleaner.min.cleanable.ratio": "0.25",
     "log.cleanup.policy": "compact",
     "unclean.leader.election.enable": "true",
-    # Cannot be deleted again where eligible leader replicas are kept, so it is set to what it is.
-    "min.insync.replicas": "1",
+    "min.insync.replicas": "2",
     "compression.type": "zstd",
     "log.preallocate": "true",
     "log.message.timestamp.type": "LogAppendTime",
@@ -188,7 +187,7 @@ def config_steps(topic):
         yield Step(f"configs brokers {key} deleted", "configs", "--alter", *default, "--delete-config", key)
         yield Step(f"configs brokers {key} deleted, described", "configs", "--describe", *default, settle=f"-{key}=")
     yield Step("configs broker set", "configs", "--alter", *one, "--add-config", "log.cleaner.threads=2")
-    yield Step("configs broker described", "configs", "--describe", *one, settle="+log.cleaner.threads=2")
+    yield Step("configs broker described", "configs", "--describe", *one, settle="+log.cleaner.threads=2 sensitive")
     yield Step("configs broker deleted", "configs", "--alter", *one, "--delete-config", "log.cleaner.threads")
     yield Step("configs broker not dynamic", "configs", "--alter", *one, "--add-config", "node.id=7")
     yield Step("configs broker all", "configs", "--describe", "--all", *one, loose=r"log\.retention\.hours=168")

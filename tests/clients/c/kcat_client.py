@@ -111,7 +111,8 @@ class Kcat:
         often = ["-X", "topic.metadata.refresh.interval.ms=1000"]
         quiet = {"text": True, "stderr": subprocess.DEVNULL}
         writer = subprocess.Popen(["kcat", "-b", self.bootstrap, "-P", "-E", "-t", topic, *often, "-X", "message.timeout.ms=5000",
-                                   "-X", "topic.metadata.propagation.max.ms=1000"], stdin=subprocess.PIPE, **quiet)
+                                   # kcat ends when the library takes a topic for gone, which it does not within this time.
+                                   "-X", "topic.metadata.propagation.max.ms=300000"], stdin=subprocess.PIPE, **quiet)
         reader = subprocess.Popen(["kcat", "-b", self.bootstrap, "-C", "-q", "-u", "-E", "-t", topic, "-o", "beginning", *often,
                                    "-X", "auto.offset.reset=earliest", "-f", "%s\n"], stdout=subprocess.PIPE, **quiet)
         state = {"stop": False, "sent": 0, "phase": "old", "old": 0, "new": 0}

@@ -17,7 +17,7 @@ import org.apache.kafka.common.utils.internals.Exit;
  * a while: a broker may answer a change before all of it sees the change.
  */
 public final class Tools {
-    private static final long SETTLE_NANOS = 1_500_000_000;
+    private static final long SETTLE_NANOS = 5_000_000_000L;
 
     private Tools() {
     }
