@@ -16,6 +16,8 @@ use crate::error::{Refusal, validate_config};
 
 /// This broker's own: there are no followers yet.
 const IN_SYNC_REPLICAS: i32 = 1;
+/// Clients may send a timeout of 0, which in Kafka bounds replication only.
+const FLUSH_WAIT_MIN: Duration = Duration::from_secs(30);
 /// Room for decompressed records that a shard keeps between batches.
 const SCRATCH_BYTES_KEPT: usize = 1 << 20;
 
@@ -24,7 +26,7 @@ const SCRATCH_BYTES_KEPT: usize = 1 << 20;
 pub struct ProduceShard {
     /// 0: answered after the append; else after the batch is as durable as its topic asks.
     pub acks: i16,
-    /// How long to wait for that.
+    /// The client's limit, for the other replicas: this broker's own flush is given [`FLUSH_WAIT_MIN`] in any case.
     pub timeout: Duration,
     pub parts: Vec<ProducePart>,
 }
@@ -83,7 +85,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             produced.extend(pending.into_iter().map(|done| Produced { slot: done.slot, outcome: Ok(done.stored) }));
             return produced;
         }
-        let deadline = self.runtime.now().saturating_add(request.timeout);
+        let deadline = self.runtime.now().saturating_add(request.timeout.max(FLUSH_WAIT_MIN));
         for Pending { slot, partition, end_offset, stored } in pending {
             let durable =
                 async { partition.log.durable(end_offset).await.map_err(|error| Refusal::from_commit(&error)) };
