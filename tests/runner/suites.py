@@ -18,7 +18,10 @@ def parts(arguments):
     alone = {} if arguments.broker else {"cargo": cargo, "java-codec": java_codec}
     if arguments.long and not arguments.broker:
         alone["crash-rounds"] = crash_rounds
-    together = {} if arguments.broker else {"differential": differential}
+    together = {}
+    # Not settled yet: it stalls where Kafka neither answers nor closes, and takes longer than all the rest.
+    if not arguments.broker and (arguments.long or "differential" in arguments.only):
+        together["differential"] = differential
     together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
         "java-2.1.0": lambda context: java(context, "java-2.1.0", context.tools.old_client_jars()),
