@@ -15,6 +15,8 @@ use super::{Frame, HandlerOutcome, RequestContext};
 
 /// The only topic of the quorum; it has one partition.
 const METADATA_TOPIC: &str = "__cluster_metadata";
+/// First version that has directory ids and nodes (KIP-853).
+const DIRECTORIES_FROM: i16 = 2;
 
 /// Describes the quorum.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
@@ -35,7 +37,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let partition = partition(&context, &image);
     context.reply(&DescribeQuorumResponse {
         topics: vec![ResponseTopicData { topic_name: METADATA_TOPIC, partitions: vec![partition] }],
-        nodes: nodes(&image),
+        nodes: if context.version >= DIRECTORIES_FROM { nodes(&image) } else { Vec::new() },
         ..DescribeQuorumResponse::default()
     })
 }
@@ -71,7 +73,10 @@ fn partition(context: &RequestContext, image: &MetadataImage) -> ResponsePartiti
         high_watermark: end_offset,
         current_voters: vec![ReplicaState {
             replica_id: node_id.get(),
-            replica_directory_id: directory.map_or(Uuid::ZERO, |directory| directory.get()),
+            replica_directory_id: match directory {
+                Some(directory) if context.version >= DIRECTORIES_FROM => directory.get(),
+                Some(_) | None => Uuid::ZERO,
+            },
             log_end_offset: end_offset,
             last_fetch_timestamp: now_ms,
             last_caught_up_timestamp: now_ms,

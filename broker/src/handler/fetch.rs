@@ -436,6 +436,7 @@ fn partition_data<'a>(
                 last_stable_offset: -1,
                 log_start_offset: -1,
                 current_leader: LeaderIdAndEpoch { leader_id, leader_epoch },
+                aborted_transactions: None,
                 records: Some(Records::default()),
                 ..PartitionData::default()
             }

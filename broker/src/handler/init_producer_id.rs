@@ -21,6 +21,8 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let given = match request.transactional_id {
         Some("") => Err(ErrorCode::InvalidRequest),
         Some(_) => Err(ErrorCode::NotCoordinator),
+        // Half of an identity (KIP-360).
+        None if (request.producer_id == -1) != (request.producer_epoch == -1) => Err(ErrorCode::InvalidRequest),
         None => next_id(&context).await,
     };
     let response = match given {

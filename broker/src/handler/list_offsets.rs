@@ -52,7 +52,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             let target = if is_twice {
                 Err(ErrorCode::InvalidRequest)
             } else {
-                named.partition(asked.partition_index).and_then(|id| Ok((id, spec(&context, asked.timestamp)?)))
+                spec(&context, asked.timestamp).and_then(|spec| Ok((named.partition(asked.partition_index)?, spec)))
             };
             match target {
                 Ok((partition, spec)) => {

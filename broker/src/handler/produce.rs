@@ -118,7 +118,10 @@ fn plan(context: &RequestContext, frame: &Frame) -> Result<Plan, walser_protocol
             let records = partition.records.unwrap_or_default();
             let target = match &refusal {
                 Some(refusal) => Err(refusal.clone()),
-                None => topic.partition(partition.index).map_err(Refusal::of),
+                None => topic.partition(partition.index).map_err(Refusal::of).and_then(|id| match request.acks {
+                    -1..=1 => Ok(id),
+                    _ => Err(Refusal::of(ErrorCode::InvalidRequiredAcks)),
+                }),
             };
             let position = if records.is_empty() { 0 } else { frame.position_of(records) };
             slots.push(Slot { index: partition.index, target, position, len: records.len() });
@@ -133,9 +136,6 @@ fn plan(context: &RequestContext, frame: &Frame) -> Result<Plan, walser_protocol
 fn refuse_topic(context: &RequestContext, request: &ProduceRequest<'_>, topic: &NamedTopic) -> Option<Refusal> {
     if let Err(code) = &topic.found {
         return Some(Refusal::of(*code));
-    }
-    if !matches!(request.acks, -1..=1) {
-        return Some(Refusal::of(ErrorCode::InvalidRequiredAcks));
     }
     if request.transactional_id.is_some() {
         return Some(Refusal::with_message(
