@@ -60,8 +60,30 @@ pub fn decode(key: ApiKey, version: i16, body: &[u8]) -> Result<Tree, DecodeErro
                 *node = Tree::List(found);
             }
         });
+        merge_topics(&mut tree);
     }
     Ok(tree)
+}
+
+/// A topic may come in several pieces, for what is in error is listed apart from what is not.
+fn merge_topics(tree: &mut Tree) {
+    let Tree::Fields(fields) = tree else { return };
+    let Some((_, Tree::List(topics))) = fields.iter_mut().find(|(name, _)| name == "responses") else { return };
+    let mut merged: Vec<Tree> = Vec::new();
+    for topic in topics.drain(..) {
+        let same = |other: &&mut Tree| ["topic", "topic_id"].iter().all(|name| other.field(name) == topic.field(name));
+        match (merged.iter_mut().find(same), topic.field("partitions")) {
+            (Some(Tree::Fields(known)), Some(Tree::List(more))) => {
+                for (name, value) in known {
+                    if let ("partitions", Tree::List(partitions)) = (name.as_str(), value) {
+                        partitions.extend(more.iter().cloned());
+                    }
+                }
+            }
+            _ => merged.push(topic),
+        }
+    }
+    *topics = merged;
 }
 
 /// Whole batches only: where the last one is cut is up to how a broker reads its files.

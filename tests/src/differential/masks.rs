@@ -213,7 +213,8 @@ fn sort(fields: &[&str], world: &World, these: &mut [Tree], those: &mut [Tree]) 
         let field = |name: &&str| match element.field(name) {
             // Ids sort by what they name, or two orders would come of it.
             Some(Tree::Value(text)) => {
-                let shared = world.common_name(side, text).or_else(|| common(Kind::ProducerId, world, side, text));
+                let kind = if *name == "producer_id" { Kind::ProducerId } else { Kind::TopicId };
+                let shared = common(kind, world, side, text);
                 Some(Tree::Value(shared.unwrap_or_else(|| text.clone())))
             }
             other => other.cloned(),

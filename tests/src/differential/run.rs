@@ -26,6 +26,8 @@ use crate::raw_client::{ClientError, RawClient, request_frame};
 const SETTLE: Duration = Duration::from_secs(3);
 /// The same for one answer that differs.
 const ASK_AGAIN: Duration = Duration::from_millis(700);
+/// A key that has differed so often differs for good, and is not asked again.
+const PATIENCE: u64 = 20;
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 /// Sessions beyond this many would be evicted by one broker and not by the other.
 const SESSIONS_MAX: usize = 100;
@@ -151,8 +153,9 @@ impl Differential {
         let started = Instant::now();
         let deadline = started + ASK_AGAIN;
         // Asking again is no other question when nothing changes by it.
+        let patient = self.tallies.get(&name).is_none_or(|tally| tally.differing < PATIENCE);
         let repeatable =
-            requests[0].effects.is_empty() && requests[0].expect == Expect::Answer && reads(requests[0].key);
+            patient && requests[0].effects.is_empty() && requests[0].expect == Expect::Answer && reads(requests[0].key);
         let mut before = self.masks.clone();
         let (outcomes, differences) = loop {
             let outcomes = [self.exchange(0, &requests[0])?, self.exchange(1, &requests[1])?];

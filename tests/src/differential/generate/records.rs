@@ -57,8 +57,8 @@ impl Case<'_> {
         partition: i32,
     ) -> Option<&'static [u8]> {
         let bytes = match self.rng.below(40) {
-            0 => return None,
-            1 => Vec::new(),
+            // Null is left out: Kafka fails on it within itself and never answers.
+            0 | 1 => Vec::new(),
             2 => vec![0; 20],
             3 => vec![0xff; 100],
             4 => {
