@@ -103,6 +103,8 @@ pub struct Shard {
     pub partitions: Rc<ShardPartitions>,
     pub fetch_sessions: RefCell<FetchSessions>,
     waits: Cell<u64>,
+    /// Taken from each new image, since every fetch asks for it.
+    fetch_bytes_max: Cell<usize>,
     /// When the gauges that cost a walk were set.
     gauges_published: Cell<Option<Instant>>,
     /// Ids for producers that this shard may give away.
@@ -135,7 +137,9 @@ impl Shard {
             ImageChange::First(boot) => self.partitions.open_all(&image, boot, &assignment).await,
             ImageChange::Delta(delta) => self.partitions.apply(&image, delta, &assignment).await,
         }
-        self.limits.set_bounds(ConnectionBounds::of(&self.broker_view(&image)));
+        let view = self.broker_view(&image);
+        self.limits.set_bounds(ConnectionBounds::of(&view));
+        self.fetch_bytes_max.set(usize::try_from(view.integer("fetch.max.bytes")).unwrap_or(usize::MAX));
         *self.image.borrow_mut() = Some(image);
         self.image_changed.notify_all();
     }
@@ -161,7 +165,7 @@ impl Shard {
 
     /// `fetch.max.bytes`: no response carries more, but for a single larger batch.
     pub fn fetch_bytes_max(&self) -> usize {
-        usize::try_from(self.broker_view(&self.image()).integer("fetch.max.bytes")).unwrap_or(usize::MAX)
+        self.fetch_bytes_max.get()
     }
 
     /// A number no other wait of this shard has.

@@ -368,6 +368,8 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         partitions,
         fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_seed(parts.id))),
         waits: Cell::new(0),
+        // The first image brings it, and nothing is served before.
+        fetch_bytes_max: Cell::new(0),
         gauges_published: Cell::new(None),
         producer_ids: RefCell::new(0..0),
         id: parts.id,
