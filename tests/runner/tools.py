@@ -125,6 +125,7 @@ def topic_steps(topic):
     return [
         step("create", *plain, "--topic", topic, "--config", "segment.bytes=2097152", "--config", "cleanup.policy=compact"),
         step("create twice", *plain, "--topic", topic),
+        step("list the first", "--list", "--topic", topic, settle=f"+{topic}"),
         step("create if not exists", *plain, "--topic", topic, "--if-not-exists"),
         step("create with defaults", "--create", "--topic", f"{topic}.defaults"),
         step("create with assignment", "--create", "--topic", f"{topic}-assigned", "--replica-assignment", "1,1,1"),
@@ -136,8 +137,8 @@ def topic_steps(topic):
         step("create with a colliding name", *plain, "--topic", f"{topic}_defaults"),
         step("create with an unknown config", *plain, "--topic", f"{topic}-bad", "--config", "no.such.config=1"),
         step("create with a bad config", *plain, "--topic", f"{topic}-bad", "--config", "retention.ms=soon"),
-        step("describe", "--describe", "--topic", topic),
-        step("describe assigned", "--describe", "--topic", f"{topic}-assigned"),
+        step("describe", "--describe", "--topic", topic, settle="+PartitionCount: 6"),
+        step("describe assigned", "--describe", "--topic", f"{topic}-assigned", settle="+PartitionCount: 3"),
         step("describe unknown", "--describe", "--topic", f"{topic}-nowhere"),
         step("describe unknown if exists", "--describe", "--topic", f"{topic}-nowhere", "--if-exists"),
         step("describe overridden", "--describe", "--topic", topic, "--topics-with-overrides"),
@@ -149,21 +150,24 @@ def topic_steps(topic):
         step("list one", "--list", "--topic", topic),
         step("list without internal", "--list", "--exclude-internal", "--topic", f"{topic}.*"),
         step("alter", "--alter", "--topic", topic, "--partitions", "8"),
+        step("describe with more partitions", "--describe", "--topic", topic, settle="+PartitionCount: 8"),
         step("alter to fewer", "--alter", "--topic", topic, "--partitions", "3"),
         step("alter to as many", "--alter", "--topic", topic, "--partitions", "8"),
         step("alter with assignment", "--alter", "--topic", topic, "--partitions", "9", "--replica-assignment", "1,1,1,1,1,1,1,1,1"),
         step("alter unknown", "--alter", "--topic", f"{topic}-nowhere", "--partitions", "3"),
-        step("describe altered", "--describe", "--topic", topic),
+        step("describe altered", "--describe", "--topic", topic, settle="+PartitionCount: 9"),
     ]
 
 
 def topic_end_steps(topic):
     return [
         Step("topics delete", "topics", "--delete", "--topic", topic),
+        # Kafka goes on naming a deleted topic for a moment, and the tool looks there before it deletes.
+        Step("topics list after the first delete", "topics", "--list", "--topic", topic, settle=f"-{topic}"),
         Step("topics delete twice", "topics", "--delete", "--topic", topic),
         Step("topics delete if exists", "topics", "--delete", "--topic", topic, "--if-exists"),
         Step("topics delete many", "topics", "--delete", "--topic", f"{topic}.*"),
-        Step("topics list after delete", "topics", "--list", "--topic", f"{topic}.*"),
+        Step("topics list after delete", "topics", "--list", "--topic", f"{topic}.*", settle=f"-{topic}"),
     ]
 
 

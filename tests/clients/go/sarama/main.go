@@ -35,8 +35,9 @@ func newAdapter(bootstrap string) (cases.Adapter, error) {
 	return &adapter{bootstrap, admin, client}, err
 }
 
-func (a *adapter) Codecs() []string     { return []string{"none", "gzip", "snappy", "lz4", "zstd"} }
-func (a *adapter) HasIdempotence() bool { return true }
+func (a *adapter) Codecs() []string               { return []string{"none", "gzip", "snappy", "lz4", "zstd"} }
+func (a *adapter) HasIdempotence() bool           { return true }
+func (a *adapter) KeepsOrder(cases.Settings) bool { return true }
 func (a *adapter) TooLarge(err error) bool {
 	return errors.Is(err, sarama.ErrMessageSizeTooLarge)
 }

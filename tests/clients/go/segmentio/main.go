@@ -31,6 +31,10 @@ func newAdapter(bootstrap string) (cases.Adapter, error) {
 
 func (a *adapter) Codecs() []string     { return []string{"none", "gzip", "snappy", "lz4", "zstd"} }
 func (a *adapter) HasIdempotence() bool { return false }
+
+// A connection is given back as soon as a request without acks is written, and the partition's next one may take another.
+func (a *adapter) KeepsOrder(settings cases.Settings) bool { return settings.Acks != "0" }
+
 func (a *adapter) TooLarge(err error) bool {
 	return errors.Is(err, kafka.MessageSizeTooLarge)
 }
