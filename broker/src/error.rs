@@ -39,6 +39,7 @@ impl Refusal {
             refused if refused.is_timestamp() => ErrorCode::InvalidTimestamp,
             ValidateError::TooLarge { .. } => ErrorCode::MessageTooLarge,
             ValidateError::Corrupt(_) => ErrorCode::CorruptMessage,
+            ValidateError::ZstdTooNew => ErrorCode::UnsupportedCompressionType,
             ValidateError::NoBatch
             | ValidateError::MoreThanOneBatch { .. }
             | ValidateError::OldMagic { .. }
@@ -56,6 +57,17 @@ impl Refusal {
         } else {
             Vec::new()
         };
+        // Of these Kafka finds out before it asks the log, or tells it no better.
+        let is_said = !matches!(
+            error,
+            ValidateError::NoBatch
+                | ValidateError::MoreThanOneBatch { .. }
+                | ValidateError::OldMagic { .. }
+                | ValidateError::ZstdTooNew
+                | ValidateError::Corrupt(_)
+                | ValidateError::TooLarge { .. }
+        );
+        let log_start_offset = if is_said { log_start_offset } else { -1 };
         Self { log_start_offset, record_errors, ..Self::with_message(code, error.to_string()) }
     }
 
@@ -78,6 +90,8 @@ impl Refusal {
             AppendError::OffsetsExhausted => ErrorCode::InvalidRecord,
             AppendError::Offline(error) => offline_code(error),
         };
+        let is_said = matches!(error, AppendError::Producer(_) | AppendError::OffsetsExhausted);
+        let log_start_offset = if is_said { log_start_offset } else { -1 };
         Self { log_start_offset, ..Self::with_message(code, error.to_string()) }
     }
 

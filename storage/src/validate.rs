@@ -6,15 +6,19 @@
 //! CRC and a size that hold, every record whole. Two things are stricter than Kafka: offset deltas in a compressed batch
 //! must count up by one, where Kafka writes the batch anew, and decompression is bounded.
 
+pub mod framing;
+
 use bytes::BytesMut;
 use walser_protocol::records::batch::{
-    BatchError, BatchHeader, BatchMut, BatchView, NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType, batch_total_len,
+    BatchError, BatchHeader, BatchMut, BatchView, NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType,
 };
 use walser_protocol::records::builder::{RecompressError, recompress};
 use walser_protocol::records::compression::Compression;
 use walser_protocol::records::record::{
     OffsetDeltas, RecordError, RecordLimits, Records, RecordsInfo, records_slice, validate_records,
 };
+
+use framing::one_batch;
 
 /// No batch is decompressed beyond this. A producer fills a batch up to `max.request.size` (1 MiB) before compression, so
 /// only a bomb gets there.
@@ -86,6 +90,8 @@ pub enum ValidateError {
     /// A format of before Kafka 0.11.
     #[error("batch has magic {magic}, only 2 is supported")]
     OldMagic { magic: i8 },
+    #[error("zstd is not known to clients of this request version")]
+    ZstdTooNew,
     #[error("base offset is {base_offset} instead of 0")]
     BadBaseOffset { base_offset: i64 },
     #[error("record count {record_count} does not fit last offset delta {last_offset_delta}")]
@@ -118,6 +124,7 @@ impl ValidateError {
             | Self::TooLarge { .. }
             | Self::Corrupt(_)
             | Self::OldMagic { .. }
+            | Self::ZstdTooNew
             | Self::BadBaseOffset { .. }
             | Self::BadCount { .. }
             | Self::ControlBatch
@@ -171,7 +178,8 @@ pub fn validate(
     now_ms: i64,
     scratch: &mut Vec<u8>,
 ) -> Result<ValidBatch, ValidateError> {
-    bytes.truncate(one_batch_bytes(&bytes)?);
+    // What version the client speaks was asked where its request was read.
+    bytes.truncate(one_batch(&bytes, true)?);
     let batch = BatchView::parse_exact(&bytes).map_err(ValidateError::Corrupt)?;
     check_header(&batch, config)?;
     let codec = batch.compression_type().map_err(ValidateError::Corrupt)?;
@@ -193,25 +201,6 @@ pub fn validate(
     }
     let header = *fields.view().map_err(ValidateError::Corrupt)?.header();
     Ok(ValidBatch { header, bytes })
-}
-
-/// Length of the one batch; what follows it may only be the beginning of another, which is dropped as Kafka does.
-fn one_batch_bytes(bytes: &[u8]) -> Result<usize, ValidateError> {
-    let total = match batch_total_len(bytes) {
-        Ok(total) => total,
-        Err(BatchError::Truncated { .. }) => return Err(ValidateError::NoBatch),
-        Err(BatchError::UnsupportedMagic { magic: magic @ (0 | 1) }) => return Err(ValidateError::OldMagic { magic }),
-        Err(error) => return Err(ValidateError::Corrupt(error)),
-    };
-    let Some(rest) = bytes.get(total..) else { return Err(ValidateError::NoBatch) };
-    match batch_total_len(rest) {
-        Err(BatchError::Truncated { .. }) => Ok(total),
-        Ok(next) if next > rest.len() => Ok(total),
-        Ok(_) | Err(BatchError::UnsupportedMagic { magic: 0 | 1 }) => {
-            Err(ValidateError::MoreThanOneBatch { bytes: rest.len() })
-        }
-        Err(error) => Err(ValidateError::Corrupt(error)),
-    }
 }
 
 fn check_header(batch: &BatchView<'_>, config: &ValidateConfig) -> Result<(), ValidateError> {

@@ -1,8 +1,8 @@
 //! Incremental fetch sessions (KIP-227): what a consumer fetches is remembered, so that its requests and the answers carry
 //! only what changed.
 //!
-//! One cache per shard, for the connections of that shard; a client that comes back on another shard is told that its
-//! session is unknown and begins a new one, as after an eviction. Inputs: [`FetchSessions::begin`] when a request has been
+//! One cache per shard, for sessions that connections of that shard began; the id of a session says which shard that was
+//! ([`IdRanges`]), for a client may come back on another. Inputs: [`FetchSessions::begin`] when a request has been
 //! decoded, [`FetchSessions::finish`] when its partitions have been read. Invariants: the session epoch of a session is the
 //! one its next request must carry; a partition is answered when it has data, an error or moved offsets; a partition that
 //! gave data goes to the back of the line, so that a busy one cannot starve the others.
@@ -16,6 +16,7 @@
 //! | n | unknown | `FetchSessionIdNotFound` |
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,13 @@ pub struct SessionRequest {
     pub forgotten: Vec<FetchKey>,
 }
 
+impl SessionRequest {
+    /// Begins a session or goes without one; one that it names is closed.
+    pub fn is_full(&self) -> bool {
+        self.session_epoch == FINAL_EPOCH || self.session_epoch == INITIAL_EPOCH
+    }
+}
+
 /// What was read of one partition, as far as sessions care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchedState {
@@ -73,6 +81,7 @@ pub struct FetchedState {
     /// An error, a diverging epoch or a preferred replica: always told.
     pub must_respond: bool,
     pub is_error: bool,
+    pub is_topic_known: bool,
 }
 
 /// Why an incremental request is refused as a whole.
@@ -98,6 +107,50 @@ pub struct FetchContext {
     kind: Kind,
     /// What to read, in this order.
     pub partitions: Vec<(FetchKey, FetchWish)>,
+    /// Of an incremental request, for each partition: whether the session has known its topic before. One that is gone since
+    /// is told otherwise than an id nobody knows.
+    pub was_topic_known: Vec<bool>,
+}
+
+impl FetchContext {
+    /// The session that the request goes on with.
+    pub fn session_id(&self) -> Option<i32> {
+        match self.kind {
+            Kind::Incremental { session_id } => Some(session_id),
+            Kind::Sessionless | Kind::Full { .. } => None,
+        }
+    }
+}
+
+/// The ids of sessions dealt to several caches, in ranges of equal length.
+#[derive(Clone, Copy, Debug)]
+pub struct IdRanges {
+    caches: i32,
+}
+
+impl IdRanges {
+    /// # Panics
+    /// When there is no cache.
+    pub fn new(caches: u16) -> Self {
+        assert!(caches > 0, "at least one cache");
+        Self { caches: i32::from(caches) }
+    }
+
+    /// What the cache at `place` may give away.
+    pub fn of(self, place: u16) -> RangeInclusive<i32> {
+        let first = 1 + i32::from(place) * self.width();
+        first..=first - 1 + self.width()
+    }
+
+    /// The cache that may have given this id away; `None` when none has.
+    pub fn place_of(self, session_id: i32) -> Option<u16> {
+        let place = session_id.checked_sub(1).filter(|left| *left >= 0)? / self.width();
+        u16::try_from(place).ok().filter(|_| place < self.caches)
+    }
+
+    fn width(self) -> i32 {
+        i32::MAX / self.caches
+    }
 }
 
 /// Which partitions go into the response.
@@ -115,6 +168,7 @@ struct CachedPartition {
     /// As last told; -1 when nothing was, or after an error.
     high_watermark: i64,
     log_start_offset: i64,
+    was_topic_known: bool,
 }
 
 struct Session {
@@ -137,7 +191,8 @@ impl Session {
         }
         let place = self.take_place();
         self.places.insert(key.clone(), place);
-        self.partitions.insert(place, CachedPartition { key, wish, high_watermark: -1, log_start_offset: -1 });
+        let fresh = CachedPartition { key, wish, high_watermark: -1, log_start_offset: -1, was_topic_known: false };
+        self.partitions.insert(place, fresh);
     }
 
     fn forget(&mut self, key: &FetchKey) {
@@ -155,6 +210,7 @@ impl Session {
     fn note(&mut self, key: &FetchKey, fetched: FetchedState) -> bool {
         let Some(&place) = self.places.get(key) else { return fetched.must_respond || fetched.has_records };
         let Some(cached) = self.partitions.get_mut(&place) else { return false };
+        cached.was_topic_known |= fetched.is_topic_known;
         let has_moved = cached.high_watermark != fetched.high_watermark
             || cached.log_start_offset != fetched.log_start_offset
             || fetched.has_records
@@ -178,6 +234,8 @@ impl Session {
 /// The sessions of one shard.
 pub struct FetchSessions {
     slots_max: usize,
+    /// What this cache may give away.
+    ids: RangeInclusive<i32>,
     sessions: BTreeMap<i32, Session>,
     /// State of the generator of session ids.
     id_state: u64,
@@ -185,8 +243,11 @@ pub struct FetchSessions {
 
 impl FetchSessions {
     /// `slots_max`: this shard's part of `max.incremental.fetch.session.cache.slots`. `seed` makes ids hard to guess.
-    pub fn new(slots_max: usize, seed: u64) -> Self {
-        Self { slots_max, sessions: BTreeMap::new(), id_state: seed }
+    /// There are never as many sessions as ids, so that a free one is found soon.
+    pub fn new(slots_max: usize, ids: RangeInclusive<i32>, seed: u64) -> Self {
+        let half = usize::try_from(ids.end().saturating_sub(*ids.start()) / 2).unwrap_or(0);
+        let slots_max = slots_max.min(half);
+        Self { slots_max, ids, sessions: BTreeMap::new(), id_state: seed }
     }
 
     /// Sessions at present.
@@ -198,16 +259,19 @@ impl FetchSessions {
         self.sessions.is_empty()
     }
 
+    /// Ends a session, if it is there.
+    pub fn close(&mut self, session_id: i32) {
+        self.sessions.remove(&session_id);
+    }
+
     /// Finds out what to read for a request. `now`: time since an arbitrary start.
     pub fn begin(&mut self, request: SessionRequest, now: Duration) -> Result<FetchContext, SessionError> {
+        let is_full = request.is_full();
         let SessionRequest { session_id, session_epoch, uses_topic_ids, partitions, forgotten } = request;
-        if session_epoch == FINAL_EPOCH || session_epoch == INITIAL_EPOCH {
-            if session_id != NO_SESSION {
-                self.sessions.remove(&session_id);
-            }
-            let is_full = session_epoch == INITIAL_EPOCH;
-            let kind = if is_full { Kind::Full { uses_topic_ids } } else { Kind::Sessionless };
-            return Ok(FetchContext { kind, partitions });
+        if is_full {
+            self.close(session_id);
+            let kind = if session_epoch == INITIAL_EPOCH { Kind::Full { uses_topic_ids } } else { Kind::Sessionless };
+            return Ok(FetchContext { kind, partitions, was_topic_known: Vec::new() });
         }
         let session = self.sessions.get_mut(&session_id).ok_or(SessionError::IdNotFound)?;
         if session.next_epoch != session_epoch {
@@ -225,11 +289,12 @@ impl FetchSessions {
         session.used_at = now;
         if session.partitions.is_empty() {
             self.sessions.remove(&session_id);
-            return Ok(FetchContext { kind: Kind::Sessionless, partitions: Vec::new() });
+            return Ok(FetchContext { kind: Kind::Sessionless, partitions: Vec::new(), was_topic_known: Vec::new() });
         }
         session.next_epoch = next_epoch(session_epoch);
         let partitions = session.partitions.values().map(|cached| (cached.key.clone(), cached.wish)).collect();
-        Ok(FetchContext { kind: Kind::Incremental { session_id }, partitions })
+        let was_topic_known = session.partitions.values().map(|cached| cached.was_topic_known).collect();
+        Ok(FetchContext { kind: Kind::Incremental { session_id }, partitions, was_topic_known })
     }
 
     /// Decides what the response carries. `fetched`: one for each partition of the context, in its order.
@@ -260,7 +325,8 @@ impl FetchSessions {
         uses_topic_ids: bool,
         now: Duration,
     ) -> Option<i32> {
-        if context.partitions.is_empty() || !self.make_room(context.partitions.len(), now) {
+        // One without partitions is one too: its next request may bring some.
+        if !self.make_room(context.partitions.len(), now) {
             return None;
         }
         let mut session = Session {
@@ -306,13 +372,14 @@ impl FetchSessions {
         true
     }
 
-    /// Positive and not in use.
+    /// Not in use.
     fn new_id(&mut self) -> i32 {
+        let (first, count) = (*self.ids.start(), self.ids.end() - self.ids.start() + 1);
         loop {
             self.id_state =
                 self.id_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let id = i32::try_from(self.id_state >> 33).unwrap_or(NO_SESSION);
-            if id != NO_SESSION && !self.sessions.contains_key(&id) {
+            let id = first + i32::try_from(self.id_state >> 33).unwrap_or(0) % count;
+            if !self.sessions.contains_key(&id) {
                 return id;
             }
         }
@@ -330,6 +397,10 @@ mod tests {
 
     const START: Duration = Duration::from_secs(1000);
 
+    fn cache(slots_max: usize) -> FetchSessions {
+        FetchSessions::new(slots_max, IdRanges::new(1).of(0), 1)
+    }
+
     fn key(partition_index: i32) -> FetchKey {
         FetchKey { topic: TopicKey::Name("t".into()), partition_index }
     }
@@ -344,7 +415,14 @@ mod tests {
     }
 
     fn quiet(high_watermark: i64) -> FetchedState {
-        FetchedState { has_records: false, high_watermark, log_start_offset: 0, must_respond: false, is_error: false }
+        FetchedState {
+            has_records: false,
+            high_watermark,
+            log_start_offset: 0,
+            must_respond: false,
+            is_error: false,
+            is_topic_known: true,
+        }
     }
 
     fn created(sessions: &mut FetchSessions, partitions: &[(i32, i64)]) -> i32 {
@@ -361,7 +439,7 @@ mod tests {
     /// An incremental answer tells a partition only when it has data, an error, or moved offsets.
     #[test]
     fn unchanged_partitions_are_left_out() {
-        let mut sessions = FetchSessions::new(10, 1);
+        let mut sessions = cache(10);
         let id = created(&mut sessions, &[(0, 5), (1, 5), (2, 5)]);
         let context = sessions.begin(request(id, 1, &[]), START).expect("epoch 1 follows");
         assert_eq!(indexes(&context), [0, 1, 2]);
@@ -376,7 +454,7 @@ mod tests {
     /// What gave data goes to the back; what is put again keeps its place; what is forgotten is gone.
     #[test]
     fn order_is_fair() {
-        let mut sessions = FetchSessions::new(10, 1);
+        let mut sessions = cache(10);
         let id = created(&mut sessions, &[(0, 5), (1, 5), (2, 5)]);
         let context = sessions.begin(request(id, 1, &[]), START).expect("incremental");
         let data = FetchedState { has_records: true, ..quiet(9) };
@@ -391,7 +469,7 @@ mod tests {
     /// Epochs and ids that do not fit are refused; -1 and 0 close a session; the epoch wraps to 1.
     #[test]
     fn epochs_and_ids() {
-        let mut sessions = FetchSessions::new(10, 1);
+        let mut sessions = cache(10);
         let id = created(&mut sessions, &[(0, 5)]);
         assert_eq!(sessions.begin(request(id, 2, &[]), START).map(drop), Err(SessionError::InvalidEpoch));
         assert_eq!(sessions.begin(request(id ^ 1, 1, &[]), START).map(drop), Err(SessionError::IdNotFound));
@@ -406,7 +484,7 @@ mod tests {
     /// A session without partitions ends, and its request is answered without one.
     #[test]
     fn an_empty_session_ends() {
-        let mut sessions = FetchSessions::new(10, 1);
+        let mut sessions = cache(10);
         let id = created(&mut sessions, &[(0, 5)]);
         let mut last = request(id, 1, &[]);
         last.forgotten.push(key(0));
@@ -418,12 +496,48 @@ mod tests {
     /// A full cache gives no session until one is idle for long, or small and not young.
     #[test]
     fn eviction() {
-        let mut sessions = FetchSessions::new(1, 1);
+        let mut sessions = cache(1);
         created(&mut sessions, &[(0, 5)]);
         let context = sessions.begin(request(0, 0, &[(0, 5), (1, 5)]), START).expect("full");
         assert_eq!(sessions.finish(&context, &[quiet(5); 2], START).session_id, NO_SESSION);
         let later = START + EVICTION_AGE;
         assert_ne!(sessions.finish(&context, &[quiet(5); 2], later).session_id, NO_SESSION);
         assert_eq!(sessions.len(), 1);
+    }
+
+    /// Every id leads back to the cache that gave it away, and no other number to any.
+    #[test]
+    fn ids_say_whose_they_are() {
+        for caches in [1, 2, 3, 64] {
+            let ranges = IdRanges::new(caches);
+            for place in 0..caches {
+                let mut sessions = FetchSessions::new(10, ranges.of(place), u64::from(place));
+                for _ in 0..5 {
+                    assert_eq!(ranges.place_of(created(&mut sessions, &[(0, 5)])), Some(place));
+                }
+                assert_eq!(ranges.place_of(*ranges.of(place).start()), Some(place));
+                assert_eq!(ranges.place_of(*ranges.of(place).end()), Some(place));
+            }
+            for nobodys in [NO_SESSION, -1, i32::MIN] {
+                assert_eq!(ranges.place_of(nobodys), None);
+            }
+        }
+        assert_eq!(IdRanges::new(2).place_of(i32::MAX), None);
+    }
+
+    /// A session remembers that it has known a topic, and one without partitions takes them up later.
+    #[test]
+    fn a_session_begins_empty_and_remembers() {
+        let mut sessions = cache(10);
+        let id = created(&mut sessions, &[]);
+        let context = sessions.begin(request(id, 1, &[(0, 5), (1, 5)]), START).expect("incremental");
+        assert_eq!((context.session_id(), &context.was_topic_known[..]), (Some(id), &[false, false][..]));
+        let unknown = FetchedState { is_topic_known: false, must_respond: true, is_error: true, ..quiet(-1) };
+        sessions.finish(&context, &[quiet(5), unknown], START);
+        let context = sessions.begin(request(id, 2, &[]), START).expect("incremental");
+        assert_eq!(context.was_topic_known, [true, false]);
+        sessions.finish(&context, &[unknown, unknown], START);
+        let context = sessions.begin(request(id, 3, &[]), START).expect("incremental");
+        assert_eq!(context.was_topic_known, [true, false]);
     }
 }

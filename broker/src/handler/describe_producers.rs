@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use walser_machine::metadata::topic_name::validate_topic_name;
 use walser_protocol::messages::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
 };
@@ -33,7 +34,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
                     by_shard.entry(context.shard.owner(partition)).or_default().push((outcomes.len(), partition));
                     outcomes.push(Err(Refusal::of(ErrorCode::NotLeaderOrFollower)));
                 }
-                Err(code) => outcomes.push(Err(Refusal::of(code))),
+                Err(code) => outcomes.push(Err(missing(topic.name, code))),
             }
         }
     }
@@ -60,6 +61,14 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         })
         .collect();
     context.reply(&DescribeProducersResponse { throttle_time_ms: 0, topics })
+}
+
+/// What no topic can be named is another error than a topic that is not there.
+fn missing(topic: &str, code: ErrorCode) -> Refusal {
+    match validate_topic_name(topic) {
+        Ok(()) => Refusal::of(code),
+        Err(error) => Refusal::with_message(ErrorCode::InvalidTopicException, error.to_string()),
+    }
 }
 
 fn partition_response(index: i32, outcome: &Result<Vec<ActiveProducer>, Refusal>) -> PartitionResponse<'_> {

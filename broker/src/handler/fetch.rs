@@ -3,7 +3,7 @@
 //! Answered at once when there is `min_bytes` to read, when anything has an error or diverges (KIP-320), when nothing is
 //! asked for, or when `max_wait_ms` is 0; else parked until then. Partitions are read in the order of the request; the first
 //! that has data gives at least one batch whatever its size (KIP-74), the others what still fits. Sessions (KIP-227) live on
-//! the connection's shard. From version 13 topics go by id; from 16 on a wrong leader is answered with the right one.
+//! the shard that began them. From version 13 topics go by id; from 16 on a wrong leader is answered with the right one.
 //!
 //! Gaps: there are no followers yet, so replica ids, rack ids and preferred replicas change nothing.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use walser_machine::fetch_session::{
-    FetchContext, FetchKey, FetchWish, FetchedState, SessionError, SessionRequest, TopicKey,
+    FetchContext, FetchKey, FetchWish, FetchedState, NO_SESSION, SessionAnswer, SessionError, SessionRequest, TopicKey,
 };
 use walser_protocol::messages::fetch::{
     AbortedTransaction, EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
@@ -23,6 +23,7 @@ use walser_protocol::records::batch::BatchView;
 use walser_protocol::types::{Records, Uuid};
 use walser_protocol::{ApiKey, DecodeError, ErrorCode, Reader};
 use walser_storage::runtime::Runtime;
+use walser_storage::runtime::channel::Closed;
 
 use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -43,12 +44,18 @@ const ENDPOINTS_FROM: i16 = 16;
 /// The request as far as it outlives its frame.
 struct Plan {
     session: FetchContext,
+    limits: Limits,
+    /// One for each partition of the session's context.
+    slots: Vec<Slot>,
+}
+
+/// What holds for all partitions together.
+#[derive(Clone, Copy)]
+struct Limits {
     max_wait: Duration,
     min_bytes: usize,
     max_bytes: usize,
     read_committed: bool,
-    /// One for each partition of the session's context.
-    slots: Vec<Slot>,
 }
 
 struct Slot {
@@ -59,35 +66,68 @@ struct Slot {
 
 /// Reads for one request.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let plan = match plan(&context, &frame) {
-        Ok(Ok(plan)) => plan,
-        Ok(Err(error)) => return refuse(&context, error),
+    let (request, limits) = match parse(&context, &frame) {
+        Ok(parsed) => parsed,
         Err(error) => return context.malformed(&error),
     };
     drop(frame);
+    let session = match begin(&context, request).await {
+        Ok(session) => session,
+        Err(error) => return refuse(&context, error),
+    };
+    let plan = Plan { slots: slots(&context, &session), session, limits };
     let outcomes = read(&context, &plan).await;
-    answer(&context, &plan, &outcomes)
+    let states: Vec<FetchedState> = plan.slots.iter().zip(&outcomes).map(fetched_state).collect();
+    let told = finish(&context, &plan.session, states).await;
+    answer(&context, &plan, &outcomes, &told)
 }
 
-fn plan(context: &RequestContext, frame: &Frame) -> Result<Result<Plan, SessionError>, DecodeError> {
+/// Begins where the session lives, which is another shard when the client has come back on another connection.
+async fn begin(context: &RequestContext, mut request: SessionRequest) -> Result<FetchContext, SessionError> {
+    let Some(home) = home(context, request.session_id) else { return context.shard.begin_fetch(request) };
+    if request.is_full() {
+        // The new session begins here.
+        let closing = ShardRequest::CloseFetchSession(request.session_id);
+        request.session_id = NO_SESSION;
+        // A shard that has stopped has no sessions.
+        drop(context.shard.dispatch(home, closing).await.reply().await);
+        return context.shard.begin_fetch(request);
+    }
+    match context.shard.dispatch(home, ShardRequest::BeginFetch(request)).await.reply().await {
+        Ok(ShardReply::FetchBegun(begun)) => begun,
+        Ok(_) | Err(Closed) => Err(SessionError::IdNotFound),
+    }
+}
+
+async fn finish(context: &RequestContext, session: &FetchContext, states: Vec<FetchedState>) -> SessionAnswer {
+    let session_id = session.session_id().unwrap_or(NO_SESSION);
+    let Some(home) = home(context, session_id) else { return context.shard.finish_fetch(session, &states) };
+    let all = vec![true; states.len()];
+    let finishing = ShardRequest::FinishFetch(session.clone(), states);
+    match context.shard.dispatch(home, finishing).await.reply().await {
+        Ok(ShardReply::FetchFinished(told)) => told,
+        Ok(_) | Err(Closed) => SessionAnswer { session_id, include: all },
+    }
+}
+
+/// The other shard that a session lives on.
+fn home(context: &RequestContext, session_id: i32) -> Option<ShardId> {
+    let place = context.shard.placement.session_ids().place_of(session_id)?;
+    Some(ShardId::new(place)).filter(|home| *home != context.shard.id)
+}
+
+fn parse(context: &RequestContext, frame: &Frame) -> Result<(SessionRequest, Limits), DecodeError> {
     let mut reader = Reader::new(frame.body());
     let request = FetchRequest::decode(&mut reader, context.version)?;
-    let now = context.shard.runtime.now().since_start();
-    let session = match context.shard.fetch_sessions.borrow_mut().begin(session_request(context, &request), now) {
-        Ok(session) => session,
-        Err(error) => return Ok(Err(error)),
-    };
-    let limit = context.shard.fetch_bytes_max();
     let positive = |raw: i32| usize::try_from(raw).unwrap_or(0);
-    let max_bytes = positive(request.max_bytes).min(limit);
-    Ok(Ok(Plan {
-        slots: slots(context, &session),
-        session,
+    let max_bytes = positive(request.max_bytes).min(context.shard.fetch_bytes_max());
+    let limits = Limits {
         max_wait: Duration::from_millis(positive(request.max_wait_ms) as u64),
         min_bytes: positive(request.min_bytes).min(max_bytes),
         max_bytes,
         read_committed: request.isolation_level == 1,
-    }))
+    };
+    Ok((session_request(context, &request), limits))
 }
 
 fn session_request(context: &RequestContext, request: &FetchRequest<'_>) -> SessionRequest {
@@ -103,7 +143,8 @@ fn session_request(context: &RequestContext, request: &FetchRequest<'_>) -> Sess
             let wish = FetchWish {
                 fetch_offset: partition.fetch_offset,
                 partition_max_bytes: partition.partition_max_bytes,
-                current_leader_epoch: partition.current_leader_epoch,
+                // In this request any negative epoch is none.
+                current_leader_epoch: partition.current_leader_epoch.max(-1),
                 last_fetched_epoch: partition.last_fetched_epoch,
             };
             partitions.push((FetchKey { topic: topic_key.clone(), partition_index: partition.partition }, wish));
@@ -133,7 +174,8 @@ fn slots(context: &RequestContext, session: &FetchContext) -> Vec<Slot> {
         };
         last = Some((key.topic.clone(), Rc::clone(&topic)));
         let index = key.partition_index;
-        let target = topic.partition(index).map(|partition| FetchPart {
+        let was_known = session.was_topic_known.get(slot).is_some_and(|was_known| *was_known);
+        let target = topic.partition(index).map_err(|code| missing(code, was_known)).map(|partition| FetchPart {
             slot,
             partition,
             fetch_offset: wish.fetch_offset,
@@ -146,6 +188,11 @@ fn slots(context: &RequestContext, session: &FetchContext) -> Vec<Slot> {
     slots
 }
 
+/// A topic that the session has known and that is gone is no unknown id.
+fn missing(code: ErrorCode, was_known: bool) -> ErrorCode {
+    if was_known && code == ErrorCode::UnknownTopicId { ErrorCode::UnknownTopicOrPartition } else { code }
+}
+
 /// Reads every partition, waiting where that is asked for; one outcome for each slot.
 async fn read(context: &RequestContext, plan: &Plan) -> Vec<Result<FetchedData, Refusal>> {
     let mut by_shard: BTreeMap<ShardId, Vec<FetchPart>> = BTreeMap::new();
@@ -153,17 +200,17 @@ async fn read(context: &RequestContext, plan: &Plan) -> Vec<Result<FetchedData, 
         let owner = context.shard.owner(part.partition);
         by_shard.entry(owner).or_default().push(*part);
     }
-    let may_wait = !plan.max_wait.is_zero()
-        && plan.min_bytes > 0
+    let may_wait = !plan.limits.max_wait.is_zero()
+        && plan.limits.min_bytes > 0
         && !plan.slots.is_empty()
         && plan.slots.iter().all(|slot| slot.target.is_ok());
     if by_shard.len() == 1 || !may_wait {
-        let wait = (may_wait).then(|| wait_for(context, plan.min_bytes, plan.max_wait));
+        let wait = (may_wait).then(|| wait_for(context, plan.limits.min_bytes, plan.limits.max_wait));
         let fetched = fetch_all(context, plan, &by_shard, wait).await;
         return fill(plan, fetched);
     }
     let fetched = fetch_all(context, plan, &by_shard, None).await;
-    if is_enough(&fetched, plan.min_bytes) {
+    if is_enough(&fetched, plan.limits.min_bytes) {
         return fill(plan, fetched);
     }
     wait_any(context, plan, &by_shard, &fetched).await;
@@ -183,8 +230,12 @@ async fn fetch_all(
 ) -> Vec<Fetched> {
     let mut dispatched = Vec::with_capacity(by_shard.len());
     for (owner, parts) in by_shard {
-        let request =
-            FetchShard { parts: parts.clone(), max_bytes: plan.max_bytes, read_committed: plan.read_committed, wait };
+        let request = FetchShard {
+            parts: parts.clone(),
+            max_bytes: plan.limits.max_bytes,
+            read_committed: plan.limits.read_committed,
+            wait,
+        };
         dispatched.push((*owner, context.shard.dispatch(*owner, ShardRequest::Fetch(request)).await));
     }
     context.order_fixed();
@@ -212,9 +263,9 @@ async fn wait_any(
     for Fetched { slot, outcome } in fetched {
         have[*slot] = outcome.as_ref().map_or(0, |data| data.bytes);
     }
-    let missing = plan.min_bytes.saturating_sub(have.iter().sum()).max(1);
+    let missing = plan.limits.min_bytes.saturating_sub(have.iter().sum()).max(1);
     let waited = context.shard.runtime.now().saturating_since(context.received_at);
-    let wait = wait_for(context, 0, plan.max_wait.saturating_sub(waited));
+    let wait = wait_for(context, 0, plan.limits.max_wait.saturating_sub(waited));
     let mut waiting = Vec::with_capacity(by_shard.len());
     for (owner, parts) in by_shard {
         // The owner counts what it has already given, too.
@@ -222,8 +273,8 @@ async fn wait_any(
         let mine = given + missing.div_ceil(by_shard.len());
         let request = FetchShard {
             parts: parts.clone(),
-            max_bytes: plan.max_bytes,
-            read_committed: plan.read_committed,
+            max_bytes: plan.limits.max_bytes,
+            read_committed: plan.limits.read_committed,
             wait: Some(FetchWait { min_bytes: mine, ..wait }),
         };
         waiting.push(context.shard.dispatch(*owner, ShardRequest::WaitForData(request)).await);
@@ -272,7 +323,7 @@ fn fill(plan: &Plan, fetched: Vec<Fetched>) -> Vec<Result<FetchedData, Refusal>>
     for Fetched { slot, outcome } in fetched {
         outcomes[slot] = outcome;
     }
-    let mut left = plan.max_bytes;
+    let mut left = plan.limits.max_bytes;
     let mut is_first = true;
     for data in outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok()) {
         if data.bytes == 0 {
@@ -324,15 +375,17 @@ fn refuse(context: &RequestContext, error: SessionError) -> HandlerOutcome {
     context.reply(&FetchResponse { error_code: code.code(), ..FetchResponse::default() })
 }
 
-fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<FetchedData, Refusal>]) -> HandlerOutcome {
+fn answer(
+    context: &RequestContext,
+    plan: &Plan,
+    outcomes: &[Result<FetchedData, Refusal>],
+    told: &SessionAnswer,
+) -> HandlerOutcome {
     count(context, outcomes);
-    let states: Vec<FetchedState> = outcomes.iter().map(fetched_state).collect();
-    let now = context.shard.runtime.now().since_start();
-    let session = context.shard.fetch_sessions.borrow_mut().finish(&plan.session, &states, now);
     let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
     let mut last: Option<&Rc<NamedTopic>> = None;
     let mut is_led_elsewhere = false;
-    for ((slot, outcome), _) in plan.slots.iter().zip(outcomes).zip(&session.include).filter(|(_, include)| **include) {
+    for ((slot, outcome), _) in plan.slots.iter().zip(outcomes).zip(&told.include).filter(|(_, include)| **include) {
         if !last.is_some_and(|topic| Rc::ptr_eq(topic, &slot.topic)) {
             responses.push(FetchableTopicResponse {
                 topic: &slot.topic.name,
@@ -341,7 +394,7 @@ fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<FetchedData,
             });
             last = Some(&slot.topic);
         }
-        let data = partition_data(context.version, slot, outcome, plan.read_committed);
+        let data = partition_data(context.version, slot, outcome, plan.limits.read_committed);
         is_led_elsewhere |= data.error_code == ErrorCode::NotLeaderOrFollower.code();
         if let Some(topic) = responses.last_mut() {
             topic.partitions.push(data);
@@ -357,7 +410,7 @@ fn answer(context: &RequestContext, plan: &Plan, outcomes: &[Result<FetchedData,
             rack: context.shard.settings.config.rack.as_deref(),
         });
     }
-    let session_id = session.session_id;
+    let session_id = told.session_id;
     context.reply(&FetchResponse { session_id, responses, node_endpoints, ..FetchResponse::default() })
 }
 
@@ -379,7 +432,8 @@ fn count(context: &RequestContext, outcomes: &[Result<FetchedData, Refusal>]) {
     }
 }
 
-fn fetched_state(outcome: &Result<FetchedData, Refusal>) -> FetchedState {
+fn fetched_state((slot, outcome): (&Slot, &Result<FetchedData, Refusal>)) -> FetchedState {
+    let is_topic_known = slot.topic.found.is_ok();
     match outcome {
         Ok(data) => FetchedState {
             has_records: data.bytes > 0,
@@ -387,6 +441,7 @@ fn fetched_state(outcome: &Result<FetchedData, Refusal>) -> FetchedState {
             log_start_offset: data.log_start_offset,
             must_respond: data.diverging.is_some(),
             is_error: false,
+            is_topic_known,
         },
         Err(_) => FetchedState {
             has_records: false,
@@ -394,6 +449,7 @@ fn fetched_state(outcome: &Result<FetchedData, Refusal>) -> FetchedState {
             log_start_offset: -1,
             must_respond: true,
             is_error: true,
+            is_topic_known,
         },
     }
 }
@@ -420,7 +476,7 @@ fn partition_data<'a>(
                 last_stable_offset: data.last_stable_offset,
                 log_start_offset: data.log_start_offset,
                 diverging_epoch: EpochEndOffset { epoch, end_offset },
-                aborted_transactions: read_committed.then(aborted),
+                aborted_transactions: (read_committed && data.diverging.is_none()).then(aborted),
                 records: Some(Records::Chunks(&data.slices)),
                 ..PartitionData::default()
             }
@@ -436,7 +492,8 @@ fn partition_data<'a>(
                 last_stable_offset: -1,
                 log_start_offset: -1,
                 current_leader: LeaderIdAndEpoch { leader_id, leader_epoch },
-                aborted_transactions: None,
+                // A partition that was not even asked for has none; of one that could not be read they are not known.
+                aborted_transactions: slot.target.is_err().then(Vec::new),
                 records: Some(Records::default()),
                 ..PartitionData::default()
             }

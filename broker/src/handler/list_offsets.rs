@@ -6,10 +6,11 @@
 //!
 //! Gaps: there are no elections yet, so OFFSET_NOT_AVAILABLE never occurs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use walser_protocol::messages::list_offsets::{
-    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
+    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
+    ListOffsetsTopicResponse,
 };
 use walser_protocol::{ErrorCode, Reader};
 
@@ -42,14 +43,10 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let mut by_shard: BTreeMap<ShardId, Vec<OffsetQuery>> = BTreeMap::new();
     for topic in &request.topics {
         let named = NamedTopic::by_name(&image, topic.name);
-        for (position, asked) in topic.partitions.iter().enumerate() {
+        let twice = twice(&topic.partitions);
+        for asked in &topic.partitions {
             let slot = outcomes.len();
-            let is_twice = topic
-                .partitions
-                .iter()
-                .enumerate()
-                .any(|(other, twin)| other != position && twin.partition_index == asked.partition_index);
-            let target = if is_twice {
+            let target = if twice.contains(&asked.partition_index) {
                 Err(ErrorCode::InvalidRequest)
             } else {
                 spec(&context, asked.timestamp).and_then(|spec| Ok((named.partition(asked.partition_index)?, spec)))
@@ -81,6 +78,13 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     reply(&context, &request, &outcomes)
 }
 
+/// What is asked more than once, which is refused.
+fn twice(partitions: &[ListOffsetsPartition]) -> BTreeSet<i32> {
+    let mut indexes: Vec<i32> = partitions.iter().map(|asked| asked.partition_index).collect();
+    indexes.sort_unstable();
+    indexes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect()
+}
+
 fn spec(context: &RequestContext, timestamp: i64) -> Result<OffsetSpec, ErrorCode> {
     let spec = OffsetSpec::from_wire(timestamp).ok_or(BAD_TIMESTAMP)?;
     let is_known = SPECIAL_FROM.iter().all(|(special, from)| *special != spec || context.version >= *from);
@@ -96,30 +100,42 @@ fn reply(
     let topics = request
         .topics
         .iter()
-        .map(|topic| ListOffsetsTopicResponse {
-            name: topic.name,
-            partitions: topic
+        .map(|topic| {
+            let twice = twice(&topic.partitions);
+            let mut told = BTreeSet::new();
+            let partitions = topic
                 .partitions
                 .iter()
                 .zip(outcomes.by_ref())
-                .map(|(asked, outcome)| match outcome {
-                    Ok(found) => ListOffsetsPartitionResponse {
-                        partition_index: asked.partition_index,
-                        timestamp: found.timestamp,
-                        offset: found.offset,
-                        leader_epoch: if context.version >= LEADER_EPOCHS_FROM { found.leader_epoch } else { -1 },
-                        ..ListOffsetsPartitionResponse::default()
-                    },
-                    Err(refusal) => ListOffsetsPartitionResponse {
-                        partition_index: asked.partition_index,
-                        error_code: refusal.code.code(),
-                        timestamp: -1,
-                        offset: -1,
-                        ..ListOffsetsPartitionResponse::default()
-                    },
-                })
-                .collect(),
+                // What is asked twice is refused once.
+                .filter(|(asked, _)| !twice.contains(&asked.partition_index) || told.insert(asked.partition_index))
+                .map(|(asked, outcome)| partition_response(context.version, asked.partition_index, outcome))
+                .collect();
+            ListOffsetsTopicResponse { name: topic.name, partitions }
         })
         .collect();
     context.reply(&ListOffsetsResponse { throttle_time_ms: 0, topics })
+}
+
+fn partition_response(
+    version: i16,
+    partition_index: i32,
+    outcome: &Result<FoundOffset, Refusal>,
+) -> ListOffsetsPartitionResponse {
+    match outcome {
+        Ok(found) => ListOffsetsPartitionResponse {
+            partition_index,
+            timestamp: found.timestamp,
+            offset: found.offset,
+            leader_epoch: if version >= LEADER_EPOCHS_FROM { found.leader_epoch } else { -1 },
+            ..ListOffsetsPartitionResponse::default()
+        },
+        Err(refusal) => ListOffsetsPartitionResponse {
+            partition_index,
+            error_code: refusal.code.code(),
+            timestamp: -1,
+            offset: -1,
+            ..ListOffsetsPartitionResponse::default()
+        },
+    }
 }

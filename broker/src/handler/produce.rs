@@ -1,7 +1,7 @@
 //! Produce, versions 3 to 13.
 //!
-//! One batch of magic 2 per partition; errors are per partition and do not touch the others. Acknowledged (acks 1 and -1)
-//! when the batch is as durable as its topic asks, on stable storage by default. With acks=0 there is no response, and an
+//! One batch of magic 2 per partition; errors are per partition and do not touch the others, but for records that do not
+//! even begin as a batch does, which spoil the request. Acknowledged (acks 1 and -1) when the batch is as durable as its topic asks, on stable storage by default. With acks=0 there is no response, and an
 //! error closes the connection, because it is the only way to say it. From version 13 topics go by id (KIP-516); from 10 on
 //! a wrong leader is answered with the right one (KIP-951); from 8 on with the records that are wrong (KIP-467).
 //!
@@ -16,6 +16,8 @@ use walser_protocol::messages::produce::{
     ProduceResponse, TopicProduceResponse,
 };
 use walser_protocol::{ApiKey, ErrorCode, Reader};
+use walser_storage::validate::ValidateError;
+use walser_storage::validate::framing::{first_batch, one_batch};
 
 use super::topics::{ADMIN_CLIENT_ID, NamedTopic, is_internal};
 use super::{CloseReason, Frame, HandlerOutcome, RequestContext};
@@ -27,6 +29,8 @@ use crate::shard::service::{ShardReply, ShardRequest};
 
 /// First version in which a wrong leader is answered with the right one.
 const LEADERS_FROM: i16 = 10;
+/// First version whose clients know zstd (KIP-110).
+const ZSTD_FROM: i16 = 7;
 /// First version in which topics go by id.
 const TOPIC_IDS_FROM: i16 = 13;
 
@@ -103,6 +107,7 @@ fn count(context: &RequestContext, outcomes: &[Result<Stored, Refusal>]) {
 fn plan(context: &RequestContext, frame: &Frame) -> Result<Plan, walser_protocol::DecodeError> {
     let mut reader = Reader::new(frame.body());
     let request = ProduceRequest::decode(&mut reader, context.version)?;
+    let spoilt = spoilt(&request);
     let image = context.shard.image();
     let mut topics = Vec::with_capacity(request.topic_data.len());
     let mut slots = Vec::new();
@@ -112,16 +117,12 @@ fn plan(context: &RequestContext, frame: &Frame) -> Result<Plan, walser_protocol
         } else {
             NamedTopic::by_name(&image, data.name)
         };
-        let refusal = refuse_topic(context, &request, &topic);
         let first = slots.len();
         for partition in &data.partition_data {
             let records = partition.records.unwrap_or_default();
-            let target = match &refusal {
+            let target = match &spoilt {
                 Some(refusal) => Err(refusal.clone()),
-                None => topic.partition(partition.index).map_err(Refusal::of).and_then(|id| match request.acks {
-                    -1..=1 => Ok(id),
-                    _ => Err(Refusal::of(ErrorCode::InvalidRequiredAcks)),
-                }),
+                None => target(context, &request, &topic, partition.index, records),
             };
             let position = if records.is_empty() { 0 } else { frame.position_of(records) };
             slots.push(Slot { index: partition.index, target, position, len: records.len() });
@@ -132,25 +133,40 @@ fn plan(context: &RequestContext, frame: &Frame) -> Result<Plan, walser_protocol
     Ok(Plan { acks: request.acks, timeout, topics, slots })
 }
 
-/// What is wrong with every partition of a topic.
-fn refuse_topic(context: &RequestContext, request: &ProduceRequest<'_>, topic: &NamedTopic) -> Option<Refusal> {
-    if let Err(code) = &topic.found {
-        return Some(Refusal::of(*code));
-    }
+/// Kafka frames the first batch of every partition while it holds the whole request, so one that is none fails them all.
+fn spoilt(request: &ProduceRequest<'_>) -> Option<Refusal> {
+    let mut all = request.topic_data.iter().flat_map(|topic| &topic.partition_data).filter_map(|data| data.records);
+    let error = all.find_map(|records| first_batch(records).err())?;
+    Some(Refusal::from_validate(&ValidateError::Corrupt(error), -1))
+}
+
+/// The partition to write to, or the first thing that is wrong, in the order in which Kafka finds it.
+fn target(
+    context: &RequestContext,
+    request: &ProduceRequest<'_>,
+    topic: &NamedTopic,
+    index: i32,
+    records: &[u8],
+) -> Result<PartitionId, Refusal> {
+    let partition = topic.partition(index).map_err(Refusal::of)?;
+    one_batch(records, context.version >= ZSTD_FROM).map_err(|error| Refusal::from_validate(&error, -1))?;
     if request.transactional_id.is_some() {
-        return Some(Refusal::with_message(
+        return Err(Refusal::with_message(
             ErrorCode::InvalidTxnState,
             "transactions are not served: there is no transaction coordinator",
         ));
     }
+    if !(-1..=1).contains(&request.acks) {
+        return Err(Refusal::of(ErrorCode::InvalidRequiredAcks));
+    }
     let is_admin = context.client_id.as_deref() == Some(ADMIN_CLIENT_ID);
     if is_internal(topic.known_name()) && !is_admin {
-        return Some(Refusal::with_message(
+        return Err(Refusal::with_message(
             ErrorCode::InvalidTopicException,
             format!("{} is an internal topic that clients do not write to", topic.known_name()),
         ));
     }
-    None
+    Ok(partition)
 }
 
 /// Takes the records out of the frame and deals them to the shards that own their partitions.

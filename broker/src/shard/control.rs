@@ -62,8 +62,11 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<Sha
         | ShardRequest::ListOffsets(_)
         | ShardRequest::EpochEnds(_)
         | ShardRequest::DescribeProducers(_)
-        | ShardRequest::DescribeLogDirs) => {
-            unreachable!("the control executor owns no partition: {other:?}")
+        | ShardRequest::DescribeLogDirs
+        | ShardRequest::BeginFetch(_)
+        | ShardRequest::FinishFetch(..)
+        | ShardRequest::CloseFetchSession(_)) => {
+            unreachable!("the control executor owns no partition and serves no client: {other:?}")
         }
     }
 }

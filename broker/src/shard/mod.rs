@@ -16,7 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use walser_machine::fetch_session::FetchSessions;
+use walser_machine::fetch_session::{
+    FetchContext, FetchSessions, FetchedState, SessionAnswer, SessionError, SessionRequest,
+};
 use walser_machine::ids::BrokerId;
 use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::records::ConfigResource;
@@ -161,6 +163,16 @@ impl Shard {
     /// The shard that owns a partition.
     pub fn owner(&self, partition: PartitionId) -> ShardId {
         self.placement.owner(*partition.topic_id.get().as_bytes(), partition.index)
+    }
+
+    /// Begins a fetch in a session of this shard, or in none.
+    pub fn begin_fetch(&self, request: SessionRequest) -> Result<FetchContext, SessionError> {
+        self.fetch_sessions.borrow_mut().begin(request, self.runtime.now().since_start())
+    }
+
+    /// What a fetch tells that was begun here.
+    pub fn finish_fetch(&self, context: &FetchContext, states: &[FetchedState]) -> SessionAnswer {
+        self.fetch_sessions.borrow_mut().finish(context, states, self.runtime.now().since_start())
     }
 
     /// `fetch.max.bytes`: no response carries more, but for a single larger batch.

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use walser_machine::fetch_session::IdRanges;
+
 /// One shard, counted from 0. The control executor comes after the last shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(u16);
@@ -12,6 +14,11 @@ impl ShardId {
     /// `index` counts from 0.
     pub const fn new(index: u16) -> Self {
         Self(index)
+    }
+
+    /// Counted from 0.
+    pub const fn number(self) -> u16 {
+        self.0
     }
 
     /// Counted from 0.
@@ -45,6 +52,11 @@ impl Placement {
     /// Number of shards; the control executor is not one.
     pub const fn shard_count(&self) -> u16 {
         self.shard_count
+    }
+
+    /// Which shard keeps which fetch sessions.
+    pub fn session_ids(&self) -> IdRanges {
+        IdRanges::new(self.shard_count)
     }
 
     /// Keeps one partition on a shard of the caller's choice; `None` when there is no such shard.

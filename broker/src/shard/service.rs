@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_lite::future::poll_once;
+use walser_machine::fetch_session::{FetchContext, FetchedState, SessionAnswer, SessionError, SessionRequest};
 use walser_machine::metadata::MetadataDelta;
 use walser_machine::metadata::controller::{Command, Reply};
 use walser_storage::runtime::channel::Closed;
@@ -46,6 +47,11 @@ pub enum ShardRequest {
     /// Where the answer goes, and the partition.
     DescribeProducers(Vec<(usize, PartitionId)>),
     DescribeLogDirs,
+    /// What to read for a fetch that goes on with a session of this shard.
+    BeginFetch(SessionRequest),
+    /// What was read for it.
+    FinishFetch(FetchContext, Vec<FetchedState>),
+    CloseFetchSession(i32),
     /// A change of metadata; for the control executor.
     Control(Command),
 }
@@ -78,6 +84,9 @@ pub enum ShardReply {
     EpochEnds(Vec<Answer<(i32, i64)>>),
     Producers(Vec<Answer<Vec<ActiveProducer>>>),
     LogSizes(Vec<LogSize>),
+    FetchBegun(Result<FetchContext, SessionError>),
+    FetchFinished(SessionAnswer),
+    FetchSessionClosed,
     /// `None`: the metadata log has failed, or the broker stops.
     Controlled(Option<Reply>),
 }
@@ -109,6 +118,12 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
         ShardRequest::EpochEnds(queries) => ShardReply::EpochEnds(shard.partitions.epoch_ends(&queries)),
         ShardRequest::DescribeProducers(queries) => ShardReply::Producers(shard.partitions.active_producers(&queries)),
         ShardRequest::DescribeLogDirs => ShardReply::LogSizes(shard.partitions.log_sizes()),
+        ShardRequest::BeginFetch(request) => ShardReply::FetchBegun(shard.begin_fetch(request)),
+        ShardRequest::FinishFetch(context, states) => ShardReply::FetchFinished(shard.finish_fetch(&context, &states)),
+        ShardRequest::CloseFetchSession(id) => {
+            shard.fetch_sessions.borrow_mut().close(id);
+            ShardReply::FetchSessionClosed
+        }
         ShardRequest::Control(_) => unreachable!("a shard changes no metadata"),
     }
 }

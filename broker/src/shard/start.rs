@@ -364,9 +364,10 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
     let view = BrokerView::fixed(&parts.settings.config);
     let session_slots = view.integer("max.incremental.fetch.session.cache.slots");
     let session_slots = usize::try_from(session_slots).unwrap_or(0).div_ceil(shard_count);
+    let session_ids = parts.placement.session_ids().of(parts.id.number());
     Rc::new(Shard {
         partitions,
-        fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_seed(parts.id))),
+        fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_ids, session_seed(parts.id))),
         waits: Cell::new(0),
         // The first image brings it, and nothing is served before.
         fetch_bytes_max: Cell::new(0),

@@ -147,3 +147,35 @@ fn bombs_and_lies_are_refused() {
     let short = changed(plain(), at, &[2]);
     assert!(matches!(check(&short, &ValidateConfig::default()), Err(ValidateError::BadRecords(_))));
 }
+
+#[test]
+fn a_batch_is_framed_as_kafka_frames_it() {
+    // A length or magic that is none is an error once it can be read, whatever follows; bytes that end early are no batch.
+    use framing::{Framed, first_batch};
+    let whole = plain();
+    assert_eq!(first_batch(&whole), Ok(Some(Framed { total_bytes: whole.len(), magic: 2 })));
+    for cut in [0, 11, 12, 16, 17, whole.len() - 1] {
+        assert_eq!(first_batch(&whole[..cut]), Ok(None), "{cut} bytes");
+    }
+    let mut short = whole.clone();
+    short[8..12].copy_from_slice(&13_i32.to_be_bytes());
+    assert_eq!(first_batch(&short[..12]), Err(BatchError::BadLength { length: 13 }));
+    let mut future = whole.clone();
+    future[16] = 3;
+    assert_eq!(first_batch(&future[..16]), Ok(None));
+    assert_eq!(first_batch(&future[..17]), Err(BatchError::UnsupportedMagic { magic: 3 }));
+}
+
+#[test]
+fn zstd_is_for_clients_that_know_it() {
+    // Kafka takes no zstd from clients of a version that is older than it.
+    let mut builder = BatchBuilder::new(BatchOptions {
+        compression: Compression::new(CompressionType::Zstd),
+        ..BatchOptions::default()
+    });
+    builder.append(&NewRecord { timestamp: NOW, key: None, value: None, headers: &[] }).expect("a small record");
+    let bytes = builder.build().expect("a small batch");
+    assert_eq!(framing::one_batch(&bytes, true), Ok(bytes.len()));
+    assert_eq!(framing::one_batch(&bytes, false), Err(ValidateError::ZstdTooNew));
+    assert_eq!(framing::one_batch(&plain(), false), Ok(plain().len()));
+}

@@ -57,7 +57,7 @@ pub fn all() -> Vec<Mask> {
         mask("Fetch.session_id", Kind::SessionId, "session ids are random (KIP-227)"),
         mask("*.port", Kind::OwnPort, "each broker listens on a port of its own"),
         mask("*.cluster_id", Kind::OwnClusterId, "cluster ids are random (KIP-78)"),
-        mask("*.error_message", Kind::Message, "messages are for people and worded by each broker itself"),
+        mask("*error_message", Kind::Message, "messages are for people and worded by each broker itself"),
         mask("*.documentation", Kind::Presence, "each broker documents its settings in its own words (KIP-569)"),
         mask("ApiVersions.api_keys", Kind::MoreInOracle("api_key"), "keys that are not served are not named"),
         mask("ApiVersions.supported_features", Kind::MoreInOracle("name"), "of keys that are not served (KIP-584)"),

@@ -213,7 +213,8 @@ fn diverging<D: Disk, R: Runtime>(
     part: &FetchPart,
 ) -> Result<Option<(i32, i64)>, Refusal> {
     let found = partition.log.end_offset_for_epoch(part.last_fetched_epoch);
-    if found.end_offset < 0 {
+    // What is no longer there comes before what is no longer true.
+    if found.end_offset < 0 || part.fetch_offset < partition.log.log_start_offset() {
         return Err(Refusal::of(ErrorCode::OffsetOutOfRange));
     }
     let is_parted = found.epoch < part.last_fetched_epoch || found.end_offset < part.fetch_offset;

@@ -209,4 +209,4 @@ fn producers_of<D: Disk, R: Runtime>(partition: &Partition<D, R>) -> Vec<ActiveP
 }
 
 /// Kafka's answer to a timestamp that means nothing.
-pub const BAD_TIMESTAMP: ErrorCode = ErrorCode::UnsupportedForMessageFormat;
+pub const BAD_TIMESTAMP: ErrorCode = ErrorCode::UnsupportedVersion;

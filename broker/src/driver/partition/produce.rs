@@ -113,10 +113,9 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let config = partition.config();
         if acks == -1 && config.min_insync_replicas > IN_SYNC_REPLICAS {
             let wanted = config.min_insync_replicas;
-            return Err(Refusal::with_message(
-                ErrorCode::NotEnoughReplicas,
-                format!("{IN_SYNC_REPLICAS} replica is in sync, min.insync.replicas is {wanted}"),
-            ));
+            let message = format!("{IN_SYNC_REPLICAS} replica is in sync, min.insync.replicas is {wanted}");
+            let log_start_offset = partition.log.log_start_offset();
+            return Err(Refusal { log_start_offset, ..Refusal::with_message(ErrorCode::NotEnoughReplicas, message) });
         }
         let limits = validate_config(&config, self.settings.decompressed_bytes_max);
         let sent_bytes = records.len();

@@ -99,7 +99,8 @@ impl Case<'_> {
         }
         let timestamp = match self.rng.below(20) {
             0 => NO_TIMESTAMP,
-            1 => 0,
+            // Old, and young enough for every topic's retention.
+            1 => self.world.base_timestamp - 5 * 86_400_000,
             2 => self.world.base_timestamp + 10 * 86_400_000,
             _ => self.world.base_timestamp + self.rng.between(0, 60_000),
         };
