@@ -1,1 +1,5 @@
-//! walser-bench
+//! Load over the wire against any Kafka-compatible broker, and what it costs that broker.
+
+pub mod connection;
+pub mod produce;
+pub mod usage;
