@@ -1,7 +1,7 @@
 //! Checks of changes, as AlterConfigs, IncrementalAlterConfigs and CreateTopics make them. Nothing is stored here: the
 //! controller writes what these functions allow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 use walser_protocol::error_code::ErrorCode;
@@ -9,6 +9,7 @@ use walser_protocol::error_code::ErrorCode;
 use super::broker::BrokerConfig;
 use super::key::{ConfigError, ConfigType, Effect, Mode, Value};
 use super::keys::{BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, KeyTable, TOPIC_KEYS, listener_key};
+use super::view::BrokerView;
 
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,23 @@ pub enum AlterError {
     PerListener(String),
     #[error("Cannot update these configs at default cluster level, broker id must be specified: [{0}]")]
     PerBroker(String),
+    #[error("Dynamic thread count update validation failed for {key}={wanted}: {reason}, and is {current} now")]
+    ThreadCount { key: &'static str, current: i64, wanted: i64, reason: &'static str },
+    /// Values that do not go together.
+    #[error("{0}")]
+    Contradiction(&'static str),
+    #[error("{key} must be in the range {least} to {most} inclusive.")]
+    GroupRange { key: &'static str, least: i64, most: i64 },
+    #[error("{session} must be greater than {heartbeat}")]
+    GroupHeartbeat { session: &'static str, heartbeat: &'static str },
+    #[error("streams.rack.aware.assignment.tags must not contain duplicate tag keys.")]
+    GroupTagTwice,
+    #[error("streams.assignor.name '{0}' is not a registered task assignor.")]
+    GroupAssignor(String),
+    #[error("errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'")]
+    GroupDeadLetterTopic,
+    #[error("Illegal client matching pattern: {0}")]
+    ClientMatch(String),
     #[error("{key} cannot be changed to {value}: {reason}")]
     NotSupported { key: String, value: String, reason: &'static str },
 }
@@ -112,7 +130,13 @@ impl AlterError {
             | Self::NotAList { .. }
             | Self::NotAListOfBroker { .. }
             | Self::Tiering
-            | Self::CompactionLag { .. } => AlterErrorKind::InvalidConfig,
+            | Self::CompactionLag { .. }
+            | Self::GroupRange { .. }
+            | Self::GroupHeartbeat { .. }
+            | Self::GroupTagTwice
+            | Self::GroupAssignor(_)
+            | Self::GroupDeadLetterTopic
+            | Self::ClientMatch(_) => AlterErrorKind::InvalidConfig,
             Self::BrokerValue(_)
             | Self::ClientMetricsInterval(_)
             | Self::NullValue(_)
@@ -121,6 +145,8 @@ impl AlterError {
             | Self::NotDynamic(_)
             | Self::PerListener(_)
             | Self::PerBroker(_)
+            | Self::ThreadCount { .. }
+            | Self::Contradiction(_)
             | Self::NotSupported { .. } => AlterErrorKind::InvalidRequest,
         }
     }
@@ -207,7 +233,7 @@ pub fn validate(
 ) -> Result<(), AlterError> {
     match resource {
         Resource::Topic => validate_topic(configs),
-        Resource::Group => validate_keys(configs, &GROUP_KEYS, AlterError::UnknownGroupKey),
+        Resource::Group => validate_group(configs, config),
         Resource::ClientMetrics => validate_client_metrics(configs),
         Resource::Broker | Resource::Cluster => validate_broker(resource, configs, config),
     }
@@ -233,10 +259,140 @@ fn validate_keys(
 fn validate_client_metrics(configs: &BTreeMap<String, String>) -> Result<(), AlterError> {
     validate_keys(configs, &CLIENT_METRICS_KEYS, AlterError::UnknownClientMetricsKey)?;
     let interval = configs.get("interval.ms").and_then(|raw| raw.trim().parse::<i64>().ok());
-    match interval {
-        Some(ms) if !(100..=3_600_000).contains(&ms) => Err(AlterError::ClientMetricsInterval(ms)),
-        _ => Ok(()),
+    if let Some(ms) = interval.filter(|ms| !(100..=3_600_000).contains(ms)) {
+        return Err(AlterError::ClientMetricsInterval(ms));
     }
+    let patterns = configs.get("match").map(String::as_str).unwrap_or_default().split(',').map(str::trim);
+    match patterns.filter(|pattern| !pattern.is_empty()).find(|pattern| !is_match_pattern(pattern)) {
+        Some(pattern) => Err(AlterError::ClientMatch(pattern.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// What a subscription may look at (KIP-714).
+const MATCH_PARAMETERS: [&str; 6] = [
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+];
+
+/// A parameter and a pattern with one equals sign between them; Kafka overlooks more of them at the end.
+fn is_match_pattern(pattern: &str) -> bool {
+    let mut halves = pattern.trim_end_matches('=').split('=');
+    let (parameter, value, more) = (halves.next(), halves.next(), halves.next());
+    parameter.is_some_and(|parameter| MATCH_PARAMETERS.contains(&parameter.trim())) && value.is_some() && more.is_none()
+}
+
+/// Keys of a group with the broker's keys for the least and the most they may be.
+const GROUP_RANGES: [(&str, Option<&str>, Option<&str>); 15] = [
+    (
+        "consumer.heartbeat.interval.ms",
+        Some("group.consumer.min.heartbeat.interval.ms"),
+        Some("group.consumer.max.heartbeat.interval.ms"),
+    ),
+    (
+        "consumer.session.timeout.ms",
+        Some("group.consumer.min.session.timeout.ms"),
+        Some("group.consumer.max.session.timeout.ms"),
+    ),
+    (
+        "consumer.assignment.interval.ms",
+        Some("group.consumer.min.assignment.interval.ms"),
+        Some("group.consumer.max.assignment.interval.ms"),
+    ),
+    (
+        "share.heartbeat.interval.ms",
+        Some("group.share.min.heartbeat.interval.ms"),
+        Some("group.share.max.heartbeat.interval.ms"),
+    ),
+    (
+        "share.session.timeout.ms",
+        Some("group.share.min.session.timeout.ms"),
+        Some("group.share.max.session.timeout.ms"),
+    ),
+    (
+        "share.record.lock.duration.ms",
+        Some("group.share.min.record.lock.duration.ms"),
+        Some("group.share.max.record.lock.duration.ms"),
+    ),
+    (
+        "share.delivery.count.limit",
+        Some("group.share.min.delivery.count.limit"),
+        Some("group.share.max.delivery.count.limit"),
+    ),
+    (
+        "share.partition.max.record.locks",
+        Some("group.share.min.partition.max.record.locks"),
+        Some("group.share.max.partition.max.record.locks"),
+    ),
+    (
+        "share.assignment.interval.ms",
+        Some("group.share.min.assignment.interval.ms"),
+        Some("group.share.max.assignment.interval.ms"),
+    ),
+    (
+        "streams.heartbeat.interval.ms",
+        Some("group.streams.min.heartbeat.interval.ms"),
+        Some("group.streams.max.heartbeat.interval.ms"),
+    ),
+    (
+        "streams.session.timeout.ms",
+        Some("group.streams.min.session.timeout.ms"),
+        Some("group.streams.max.session.timeout.ms"),
+    ),
+    ("streams.num.standby.replicas", None, Some("group.streams.max.standby.replicas")),
+    (
+        "streams.assignment.interval.ms",
+        Some("group.streams.min.assignment.interval.ms"),
+        Some("group.streams.max.assignment.interval.ms"),
+    ),
+    ("streams.task.offset.interval.ms", Some("group.streams.min.task.offset.interval.ms"), None),
+    ("streams.num.warmup.replicas", None, Some("group.streams.max.warmup.replicas")),
+];
+
+/// Session timeouts and the heartbeat intervals that have to be shorter, of a group and, behind them, of the broker.
+const GROUP_HEARTBEATS: [(&str, &str); 3] = [
+    ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"),
+    ("share.session.timeout.ms", "share.heartbeat.interval.ms"),
+    ("streams.session.timeout.ms", "streams.heartbeat.interval.ms"),
+];
+
+/// The limits are the broker's and do not change while it runs.
+fn validate_group(configs: &BTreeMap<String, String>, config: &BrokerConfig) -> Result<(), AlterError> {
+    validate_keys(configs, &GROUP_KEYS, AlterError::UnknownGroupKey)?;
+    let view = BrokerView::fixed(config);
+    let own = |name: &str| match GROUP_KEYS.find(name)?.parse(configs.get(name)?).ok()? {
+        Value::Integer(number) => Some(number),
+        Value::Boolean(_) | Value::Double(_) | Value::Text(_) | Value::List(_) => None,
+    };
+    for (key, least, most) in GROUP_RANGES {
+        let least = least.map_or(i64::MIN, |least| view.integer(least));
+        let most = most.map_or(i64::MAX, |most| view.integer(most));
+        if own(key).is_some_and(|value| !(least..=most).contains(&value)) {
+            return Err(AlterError::GroupRange { key, least, most });
+        }
+    }
+    if let Some(assignor) = configs.get("streams.assignor.name").map(|name| name.trim())
+        && !view.list("group.streams.assignors").iter().any(|known| known == assignor)
+    {
+        return Err(AlterError::GroupAssignor(assignor.to_owned()));
+    }
+    for (session, heartbeat) in GROUP_HEARTBEATS {
+        let counts = |key: &str| own(key).unwrap_or_else(|| view.integer(&format!("group.{key}")));
+        let is_set = configs.contains_key(session) || configs.contains_key(heartbeat);
+        if is_set && counts(session) <= counts(heartbeat) {
+            return Err(AlterError::GroupHeartbeat { session, heartbeat });
+        }
+    }
+    if configs.get("errors.deadletterqueue.topic.name").is_some_and(|name| name.trim().starts_with("__")) {
+        return Err(AlterError::GroupDeadLetterTopic);
+    }
+    let tags = configs.get("streams.rack.aware.assignment.tags").map(String::as_str).unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    if tags.trim().split(',').all(|tag| seen.insert(tag.trim())) { Ok(()) } else { Err(AlterError::GroupTagTwice) }
 }
 
 fn validate_topic(configs: &BTreeMap<String, String>) -> Result<(), AlterError> {
@@ -506,10 +662,44 @@ mod tests {
                 ("interval.ms", Set, Some("5")),
                 "InvalidRequest: Invalid value 5 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
             ),
+            (
+                ("match", Set, Some("client_id=a, client_source_port = 9=")),
+                "match=client_id=a, client_source_port = 9=",
+            ),
+            (("match", Set, Some("client=a")), "InvalidConfig: Illegal client matching pattern: client=a"),
+            (("match", Set, Some("client_id=a=b")), "InvalidConfig: Illegal client matching pattern: client_id=a=b"),
+            (("match", Set, Some("client_id=")), "InvalidConfig: Illegal client matching pattern: client_id="),
             (("nope", Set, Some("5")), "InvalidRequest: Unknown client metrics configuration: nope"),
         ] {
             assert_eq!(plan(Resource::ClientMetrics, &[], change), want, "{change:?}");
         }
+    }
+
+    #[test]
+    fn groups_stay_within_the_broker_s_limits() {
+        // Rule: a group's values lie between the broker's least and most, and members have time for a heartbeat.
+        use AlterOp::Set;
+        for (key, value, want) in [
+            ("consumer.session.timeout.ms", "50000", ""),
+            ("consumer.session.timeout.ms", "44999", "must be in the range 45000 to 60000 inclusive."),
+            ("consumer.heartbeat.interval.ms", "60001", "must be in the range 5000 to 15000 inclusive."),
+            ("share.delivery.count.limit", "11", "must be in the range 2 to 10 inclusive."),
+            ("streams.num.standby.replicas", "3", "inclusive."),
+            ("streams.assignor.name", "sticky", ""),
+            ("streams.assignor.name", "loose", "not a registered task assignor."),
+            ("streams.rack.aware.assignment.tags", "a, b", ""),
+            ("streams.rack.aware.assignment.tags", "a, a", "duplicate tag keys."),
+            ("errors.deadletterqueue.topic.name", "__x", "must not start with '__'"),
+            ("nope", "1", "InvalidConfig: Unknown group config name: nope"),
+        ] {
+            let planned = plan(Resource::Group, &[], (key, Set, Some(value)));
+            let fits = if want.is_empty() { planned == format!("{key}={value}") } else { planned.ends_with(want) };
+            assert!(fits, "{key}={value}: {planned}");
+        }
+        let limits = [("group.consumer.max.heartbeat.interval.ms", "50000")];
+        let config = BrokerConfig::from_pairs(&limits).expect("fits");
+        let refused = validate(Resource::Group, &map(&[("consumer.heartbeat.interval.ms", "45000")]), &config);
+        assert!(matches!(refused, Err(AlterError::GroupHeartbeat { .. })), "{refused:?}");
     }
 
     #[test]

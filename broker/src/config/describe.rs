@@ -137,12 +137,8 @@ fn broker_entry(name: &str, view: &BrokerView<'_>, layers: Layers) -> ConfigEntr
     let value = match layers {
         _ if sensitive => None,
         Layers::All => key.and_then(|key| view.value_of(key, name)).map(|value| value.to_string()),
-        Layers::ClusterOnly => {
-            let raw = view.cluster.get(name);
-            raw.map(|raw| {
-                key.and_then(|key| key.parse(raw).ok()).map_or_else(|| raw.clone(), |value| value.to_string())
-            })
-        }
+        // As it was set, unread.
+        Layers::ClusterOnly => view.cluster.get(name).cloned(),
     };
     ConfigEntry {
         name: name.to_owned(),

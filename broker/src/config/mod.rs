@@ -7,12 +7,13 @@
 //! | [`properties`], [`listeners`], [`broker`] | what a broker starts with |
 //! | [`view`] | what counts now: dynamic values over static ones over defaults |
 //! | [`describe`] | answers of DescribeConfigs |
-//! | [`alter`] | checks of changes |
+//! | [`alter`], [`dynamic`] | checks of changes: of each value, and of what they come to together |
 //! | [`topic`] | a topic's configs, typed |
 
 pub mod alter;
 pub mod broker;
 pub mod describe;
+pub mod dynamic;
 pub mod key;
 pub mod keys;
 pub mod listeners;

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use walser_machine::ids::BrokerId;
+use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::controller::{ConfigRejection, ConfigRejectionKind, ConfigRules};
 use walser_machine::metadata::records::ConfigResource;
 
-use super::alter::{AlterErrorKind, Resource, validate};
+use super::alter::{AlterError, AlterErrorKind, Resource, validate};
 use super::broker::BrokerConfig;
+use super::dynamic::verify_update;
 use super::key::{ConfigKey, ConfigType};
 use super::keys::{BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS};
 use super::view::BrokerView;
@@ -24,6 +27,33 @@ impl BrokerRules {
             ConfigResource::Group(_) => GROUP_KEYS.find(name),
         }
     }
+
+    fn check(
+        &self,
+        image: &MetadataImage,
+        resource: &ConfigResource,
+        after: &BTreeMap<String, String>,
+    ) -> Result<(), AlterError> {
+        let kind = match resource {
+            ConfigResource::Topic(_) => Resource::Topic,
+            ConfigResource::Broker(_) => Resource::Broker,
+            ConfigResource::DefaultBroker => Resource::Cluster,
+            ConfigResource::ClientMetrics(_) => Resource::ClientMetrics,
+            ConfigResource::Group(_) => Resource::Group,
+        };
+        validate(kind, after, &self.0)?;
+        let own = BrokerId::from_wire(self.0.node_id).map(ConfigResource::Broker);
+        let now = BrokerView {
+            config: &self.0,
+            own: own.map_or(after, |own| image.configs(&own)),
+            cluster: image.configs(&ConfigResource::DefaultBroker),
+        };
+        match kind {
+            Resource::Broker => verify_update(&now, &BrokerView { own: after, ..now }),
+            Resource::Cluster => verify_update(&now, &BrokerView { cluster: after, ..now }),
+            Resource::Topic | Resource::Group | Resource::ClientMetrics => Ok(()),
+        }
+    }
 }
 
 impl ConfigRules for BrokerRules {
@@ -36,32 +66,17 @@ impl ConfigRules for BrokerRules {
     }
 
     fn default_value(&self, resource: &ConfigResource, name: &str) -> Option<String> {
-        let key = Self::key(resource, name)?;
-        let view = BrokerView::fixed(&self.0);
-        match resource {
-            ConfigResource::Broker(_) | ConfigResource::DefaultBroker => {
-                view.value(name).map(|value| value.to_string())
-            }
-            ConfigResource::Topic(_) | ConfigResource::ClientMetrics(_) | ConfigResource::Group(_) => {
-                key.default.map(str::to_owned)
-            }
-        }
+        // What the broker was started with does not count here, as in Kafka.
+        Self::key(resource, name)?.default.map(str::to_owned)
     }
 
     fn validate(
         &self,
+        image: &MetadataImage,
         resource: &ConfigResource,
-        _before: &BTreeMap<String, String>,
         after: &BTreeMap<String, String>,
     ) -> Result<(), ConfigRejection> {
-        let resource = match resource {
-            ConfigResource::Topic(_) => Resource::Topic,
-            ConfigResource::Broker(_) => Resource::Broker,
-            ConfigResource::DefaultBroker => Resource::Cluster,
-            ConfigResource::ClientMetrics(_) => Resource::ClientMetrics,
-            ConfigResource::Group(_) => Resource::Group,
-        };
-        validate(resource, after, &self.0).map_err(|error| ConfigRejection {
+        self.check(image, resource, after).map_err(|error| ConfigRejection {
             kind: match error.kind() {
                 AlterErrorKind::InvalidConfig => ConfigRejectionKind::InvalidConfig,
                 AlterErrorKind::InvalidRequest => ConfigRejectionKind::InvalidRequest,

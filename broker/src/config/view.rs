@@ -71,6 +71,22 @@ impl<'a> BrokerView<'a> {
         }
     }
 
+    /// A text that has a default.
+    pub fn text(&self, name: &str) -> String {
+        match self.value(name) {
+            Some(Value::Text(text)) => text,
+            other => panic!("{name} is no text with a default but {other:?}"),
+        }
+    }
+
+    /// A list that has a default.
+    pub fn list(&self, name: &str) -> Vec<String> {
+        match self.value(name) {
+            Some(Value::List(elements)) => elements,
+            other => panic!("{name} is no list with a default but {other:?}"),
+        }
+    }
+
     /// Age in milliseconds at which a log rolls: the finest unit given.
     pub fn log_roll_ms(&self) -> i64 {
         self.maybe_integer("log.roll.ms").unwrap_or_else(|| hours(self.integer("log.roll.hours")))

@@ -58,7 +58,22 @@ fn verify_endpoint_type(endpoint_type: i8) -> Result<(), (ErrorCode, String)> {
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
                 .to_owned(),
         )),
-        0 => Err((ErrorCode::InvalidRequest, "Unsupported endpoint type 0".to_owned())),
         other => Err((ErrorCode::UnsupportedEndpointType, format!("Unsupported endpoint type {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoint_types_are_refused_by_what_they_are() {
+        // Rule: controllers are somewhere else, and what is neither has a code of its own (KIP-919).
+        let code = |endpoint_type| verify_endpoint_type(endpoint_type).err().map(|(code, _)| code);
+        assert_eq!(code(1), None);
+        assert_eq!(code(2), Some(ErrorCode::MismatchedEndpointType));
+        for unknown in [0, 3, -1] {
+            assert_eq!(code(unknown), Some(ErrorCode::UnsupportedEndpointType), "{unknown}");
+        }
     }
 }

@@ -23,6 +23,14 @@ use crate::config::describe::{
 /// Why there are no configs: the code and a message, empty where the code says it all.
 type Refusal = (ErrorCode, String);
 
+const TYPES: [i8; 5] = [
+    ConfigResource::TYPE_TOPIC,
+    ConfigResource::TYPE_BROKER,
+    ConfigResource::TYPE_BROKER_LOGGER,
+    ConfigResource::TYPE_CLIENT_METRICS,
+    ConfigResource::TYPE_GROUP,
+];
+
 /// Describes the configs of resources.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let mut reader = Reader::new(frame.body());
@@ -30,6 +38,11 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),
     };
+    if request.resources.iter().any(|resource| !TYPES.contains(&resource.resource_type)) {
+        // Kafka looks at the types before anything else, and refuses all or nothing.
+        let results = request.resources.iter().map(|resource| refused(resource)).collect();
+        return context.reply(&DescribeConfigsResponse { throttle_time_ms: 0, results });
+    }
     let image = context.shard.image();
     let described: Vec<Result<Vec<ConfigEntry>, Refusal>> =
         request.resources.iter().map(|resource| describe(&context, &image, resource)).collect();
@@ -49,6 +62,16 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         result
     });
     context.reply(&DescribeConfigsResponse { throttle_time_ms: 0, results: results.collect() })
+}
+
+fn refused<'a>(resource: &DescribeConfigsResource<'a>) -> DescribeConfigsResult<'a> {
+    DescribeConfigsResult {
+        error_code: ErrorCode::InvalidRequest.code(),
+        error_message: Some("Unexpected resource type"),
+        resource_type: resource.resource_type,
+        resource_name: resource.resource_name,
+        ..DescribeConfigsResult::default()
+    }
 }
 
 fn describe(

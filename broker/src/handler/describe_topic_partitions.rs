@@ -15,7 +15,7 @@ use walser_protocol::{ErrorCode, Reader};
 
 use super::metadata::TOPIC_OPERATIONS;
 use super::topics::is_internal;
-use super::{CloseReason, Frame, HandlerOutcome, RequestContext};
+use super::{Frame, HandlerOutcome, RequestContext};
 
 /// Describes one page of topics.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
@@ -24,9 +24,15 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),
     };
-    if request.cursor.as_ref().is_some_and(|cursor| cursor.partition_index < 0) {
-        // The response has no place for an error of its own.
-        return HandlerOutcome::Close(CloseReason::UnansweredError("a cursor with a negative partition".to_owned()));
+    if !is_cursor_good(&request) {
+        // The response has no place for an error of its own: every topic asked for has it.
+        let refused = request.topics.iter().map(|topic| DescribeTopicPartitionsResponseTopic {
+            error_code: ErrorCode::InvalidRequest.code(),
+            name: Some(topic.name),
+            ..DescribeTopicPartitionsResponseTopic::default()
+        });
+        let topics = refused.collect();
+        return context.reply(&DescribeTopicPartitionsResponse { throttle_time_ms: 0, topics, next_cursor: None });
     }
     let image = context.shard.image();
     let limit = context.shard.broker_view(&image).integer("max.request.partition.size.limit");
@@ -64,6 +70,15 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     context.reply(&DescribeTopicPartitionsResponse { throttle_time_ms: 0, topics, next_cursor })
 }
 
+/// A cursor stands on a topic that is asked for; where all are, it may be gone since.
+fn is_cursor_good(request: &DescribeTopicPartitionsRequest<'_>) -> bool {
+    request.cursor.as_ref().is_none_or(|cursor| {
+        let is_asked_for =
+            request.topics.is_empty() || request.topics.iter().any(|topic| topic.name == cursor.topic_name);
+        is_asked_for && cursor.partition_index >= 0
+    })
+}
+
 fn known(topic: &TopicImage, first: usize, count_max: usize) -> DescribeTopicPartitionsResponseTopic<'_> {
     let partitions = (0..).zip(&topic.partitions).skip(first).take(count_max).map(|(index, partition)| {
         let error = if partition.leader.is_some() { ErrorCode::None } else { ErrorCode::LeaderNotAvailable };
@@ -96,6 +111,34 @@ fn unknown(name: &str) -> DescribeTopicPartitionsResponseTopic<'_> {
         error_code: error.code(),
         name: Some(name),
         is_internal: is_internal(name),
+        topic_authorized_operations: TOPIC_OPERATIONS,
         ..DescribeTopicPartitionsResponseTopic::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use walser_protocol::messages::describe_topic_partitions::{RequestCursor, TopicRequest};
+
+    use super::*;
+
+    #[test]
+    fn a_cursor_stands_on_what_is_asked_for() {
+        // Rule: a cursor on another topic, or before the first partition, is refused; without topics any topic will do.
+        for (topics, cursor, want) in [
+            (&["a"][..], None, true),
+            (&["a", "b"], Some(("b", 0)), true),
+            (&["a"], Some(("b", 0)), false),
+            (&["a"], Some(("a", -1)), false),
+            (&[], Some(("b", 3)), true),
+            (&[], Some(("b", -1)), false),
+        ] {
+            let request = DescribeTopicPartitionsRequest {
+                topics: topics.iter().map(|name| TopicRequest { name }).collect(),
+                response_partition_limit: 2000,
+                cursor: cursor.map(|(topic_name, partition_index)| RequestCursor { topic_name, partition_index }),
+            };
+            assert_eq!(is_cursor_good(&request), want, "{topics:?} {cursor:?}");
+        }
     }
 }

@@ -37,8 +37,6 @@ enum Wanted {
     All,
     Names(Vec<String>),
     Ids(Vec<Uuid>),
-    /// Every topic of the request is answered with this.
-    Refused(Vec<(Option<String>, Uuid)>),
 }
 
 /// Describes brokers and topics.
@@ -48,14 +46,16 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),
     };
-    let wanted = wanted(&request, context.version);
+    let Some(wanted) = wanted(&request, context.version) else {
+        return refuse(&context, &request);
+    };
     if let Wanted::Names(names) = &wanted
         && request.allow_auto_topic_creation
     {
         create_missing(&context, names).await;
     }
     let image = context.shard.image();
-    let topics = topics(&context, &image, &wanted, request.include_topic_authorized_operations);
+    let topics = topics(&image, &wanted, request.include_topic_authorized_operations);
     let mut response = MetadataResponse {
         brokers: brokers(&context, &image),
         cluster_id: Some(image.cluster_id()),
@@ -69,26 +69,43 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     context.reply(&response)
 }
 
-fn wanted(request: &MetadataRequest<'_>, version: i16) -> Wanted {
-    let Some(topics) = &request.topics else { return Wanted::All };
+/// A request that makes no sense is told nothing, not even about the brokers.
+fn refuse(context: &RequestContext, request: &MetadataRequest<'_>) -> HandlerOutcome {
+    let error_code = ErrorCode::InvalidRequest.code();
+    let refused = request.topics.iter().flatten().map(|topic| MetadataResponseTopic {
+        error_code,
+        name: Some(topic.name.unwrap_or_default()),
+        topic_id: topic.topic_id,
+        ..MetadataResponseTopic::default()
+    });
+    context.reply(&MetadataResponse { topics: refused.collect(), error_code, ..MetadataResponse::default() })
+}
+
+/// `None` where the request makes no sense.
+fn wanted(request: &MetadataRequest<'_>, version: i16) -> Option<Wanted> {
+    let Some(topics) = &request.topics else { return Some(Wanted::All) };
     if version == 0 && topics.is_empty() {
-        return Wanted::All;
+        return Some(Wanted::All);
     }
     let by_id = topics.iter().any(|topic| !topic.topic_id.is_zero());
-    let is_nameless = topics.iter().any(|topic| topic.name.is_none() && topic.topic_id.is_zero());
-    if (by_id && version < TOPIC_IDS_FROM)
-        || is_nameless
-        || (version < TOPIC_IDS_FROM && topics.iter().any(|topic| topic.name.is_none()))
-    {
-        return Wanted::Refused(topics.iter().map(|topic| (topic.name.map(str::to_owned), topic.topic_id)).collect());
+    if by_id && version >= TOPIC_IDS_FROM {
+        // One id is enough for names to be overlooked, and what has no id with them.
+        let mut seen = BTreeSet::new();
+        let ids = topics.iter().map(|topic| topic.topic_id);
+        return Some(Wanted::Ids(ids.filter(|id| !id.is_zero() && seen.insert(*id)).collect()));
     }
     if by_id {
-        let mut seen = BTreeSet::new();
-        return Wanted::Ids(topics.iter().map(|topic| topic.topic_id).filter(|id| seen.insert(*id)).collect());
+        return None;
     }
     let mut seen = BTreeSet::new();
-    let names = topics.iter().filter_map(|topic| topic.name).filter(|name| seen.insert(*name));
-    Wanted::Names(names.map(str::to_owned).collect())
+    let mut names = Vec::new();
+    for topic in topics {
+        let name = topic.name?;
+        if seen.insert(name) {
+            names.push(name.to_owned());
+        }
+    }
+    Some(Wanted::Names(names))
 }
 
 /// Makes what is asked for and does not exist. What cannot be made stays missing, which the answer says.
@@ -133,12 +150,7 @@ pub fn endpoint<'a>(context: &'a RequestContext, broker: &'a BrokerRegistration)
     Some((&endpoint.host, endpoint.port))
 }
 
-fn topics<'a>(
-    context: &RequestContext,
-    image: &'a Image,
-    wanted: &'a Wanted,
-    with_operations: bool,
-) -> Vec<MetadataResponseTopic<'a>> {
+fn topics<'a>(image: &'a Image, wanted: &'a Wanted, with_operations: bool) -> Vec<MetadataResponseTopic<'a>> {
     let operations = if with_operations { TOPIC_OPERATIONS } else { i32::MIN };
     match wanted {
         Wanted::All => image.topics().map(|topic| known(topic, operations)).collect(),
@@ -146,7 +158,7 @@ fn topics<'a>(
             .iter()
             .map(|name| match image.topic(name) {
                 Some(topic) => known(topic, operations),
-                None => unknown(name),
+                None => unknown(name, operations),
             })
             .collect(),
         Wanted::Ids(ids) => ids
@@ -157,19 +169,6 @@ fn topics<'a>(
                     None => unknown_id(*id),
                 },
                 Err(_) => unknown_id(*id),
-            })
-            .collect(),
-        Wanted::Refused(topics) => topics
-            .iter()
-            .map(|(name, topic_id)| MetadataResponseTopic {
-                error_code: ErrorCode::InvalidRequest.code(),
-                name: if context.version < TOPIC_IDS_FROM {
-                    Some(name.as_deref().unwrap_or(""))
-                } else {
-                    name.as_deref()
-                },
-                topic_id: *topic_id,
-                ..MetadataResponseTopic::default()
             })
             .collect(),
     }
@@ -202,13 +201,14 @@ fn partition_response(index: i32, partition: &PartitionImage) -> MetadataRespons
     }
 }
 
-fn unknown(name: &str) -> MetadataResponseTopic<'_> {
+fn unknown(name: &str, topic_authorized_operations: i32) -> MetadataResponseTopic<'_> {
     let is_valid = validate_topic_name(name).is_ok();
     let error = if is_valid { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopicException };
     MetadataResponseTopic {
         error_code: error.code(),
         name: Some(name),
         is_internal: is_internal(name),
+        topic_authorized_operations,
         ..MetadataResponseTopic::default()
     }
 }
@@ -219,5 +219,46 @@ fn unknown_id(topic_id: Uuid) -> MetadataResponseTopic<'static> {
         name: None,
         topic_id,
         ..MetadataResponseTopic::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use walser_protocol::messages::metadata::MetadataRequestTopic;
+
+    use super::*;
+
+    #[test]
+    fn topics_are_asked_for_by_name_or_by_id() {
+        // Rule: ids count from version 12 on and rule out names; before that they, and a missing name, are refused.
+        let (zero, id) = (Uuid::ZERO, Uuid::from_bytes([7; 16]));
+        let show = |wanted: Option<Wanted>| match wanted {
+            None => "refused".to_owned(),
+            Some(Wanted::All) => "all".to_owned(),
+            Some(Wanted::Names(names)) => names.join(","),
+            Some(Wanted::Ids(ids)) => format!("{} ids", ids.len()),
+        };
+        for (version, topics, want) in [
+            (0, Some(&[][..]), "all"),
+            (1, Some(&[]), ""),
+            (1, None, "all"),
+            (12, Some(&[(Some("a"), zero), (Some("b"), zero), (Some("a"), zero)]), "a,b"),
+            (12, Some(&[(None, id), (None, id), (Some("a"), zero), (None, zero)]), "1 ids"),
+            (12, Some(&[(None, zero), (Some("a"), zero)]), "refused"),
+            (11, Some(&[(None, id)]), "refused"),
+            (10, Some(&[(Some("a"), id)]), "refused"),
+            (10, Some(&[(None, zero)]), "refused"),
+        ] {
+            let one = |(name, topic_id): &(Option<&'static str>, Uuid)| MetadataRequestTopic {
+                name: *name,
+                topic_id: *topic_id,
+                ..MetadataRequestTopic::default()
+            };
+            let request = MetadataRequest {
+                topics: topics.map(|topics: &[_]| topics.iter().map(one).collect()),
+                ..MetadataRequest::default()
+            };
+            assert_eq!(show(wanted(&request, version)), want, "version {version}, {topics:?}");
+        }
     }
 }

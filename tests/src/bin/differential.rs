@@ -1,4 +1,4 @@
-//! `differential --oracle HOST:PORT --broker HOST:PORT [--seed N] [--count N] [--log FILE] [--idle-masks-allowed]`
+//! `differential --oracle HOST:PORT --broker HOST:PORT [--seed N] [--count N] [--log FILE] [--only KEY,KEY] [--idle-masks-allowed]`
 //!
 //! Sends the same generated requests to Apache Kafka and to the broker under test. Prints one line for each API key, `ok` or
 //! `FAIL` with what differed first, then the masks with their hits; the exit code says whether all was well.
@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use walser_protocol::ApiKey;
 use walser_tests::differential::run::Differential;
 
 struct Arguments {
@@ -14,6 +15,8 @@ struct Arguments {
     seed: u64,
     count: u64,
     log: Option<String>,
+    /// Names of keys; none: all.
+    only: Vec<String>,
     /// Two brokers of one kind need few masks.
     idle_masks_allowed: bool,
 }
@@ -25,6 +28,7 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
         seed: 1,
         count: 6000,
         log: None,
+        only: Vec::new(),
         idle_masks_allowed: false,
     };
     let mut words = std::env::args().skip(1);
@@ -39,6 +43,7 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
             "--broker" => found.broker = value,
             "--seed" => found.seed = value.parse()?,
             "--count" => found.count = value.parse()?,
+            "--only" => found.only = value.split(',').map(str::to_owned).collect(),
             "--log" => found.log = Some(value),
             _ => return Err(format!("what is {word}?").into()),
         }
@@ -52,6 +57,7 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = arguments()?;
     let mut run = Differential::new([arguments.oracle, arguments.broker])?;
+    run.only = ApiKey::ALL.iter().copied().filter(|key| arguments.only.iter().any(|name| name == key.name())).collect();
     let ended = run.run(arguments.seed, arguments.count);
     if let Some(path) = arguments.log {
         std::fs::write(path, &run.log)?;

@@ -73,12 +73,6 @@ pub fn all() -> Vec<Mask> {
             "shuffled by Kafka, lest anybody rely on an order",
         ),
         mask("CreatePartitions.results", Kind::Unordered(&["name", "error_code"]), hash_order),
-        mask("AlterConfigs.responses", Kind::Unordered(&["resource_type", "resource_name", "error_code"]), hash_order),
-        mask(
-            "IncrementalAlterConfigs.responses",
-            Kind::Unordered(&["resource_type", "resource_name", "error_code"]),
-            hash_order,
-        ),
         mask("Produce.responses", Kind::Unordered(&["name", "topic_id"]), hash_order),
         mask("Produce.responses[].partition_responses", Kind::Unordered(&["index"]), hash_order),
         mask("Fetch.responses", Kind::Unordered(&["topic", "topic_id"]), "those in error come first"),

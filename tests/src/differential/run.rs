@@ -71,6 +71,8 @@ pub struct Differential {
     clients: Pair<Option<RawClient>>,
     world: World,
     pub masks: Vec<Mask>,
+    /// When not empty: only these keys are asked.
+    pub only: Vec<ApiKey>,
     pub tallies: BTreeMap<String, Tally>,
     /// Every difference, with the request.
     pub log: String,
@@ -103,6 +105,7 @@ impl Differential {
             clients: [None, None],
             world,
             masks: masks::all(),
+            only: Vec::new(),
             tallies: BTreeMap::new(),
             log: String::new(),
         })
@@ -119,7 +122,9 @@ impl Differential {
             }
             let oracle = generate::request(seed, step, 0, &self.world);
             let tested = generate::request(seed, step, 1, &self.world);
-            if let (Some(oracle), Some(tested)) = (oracle, tested) {
+            if let (Some(oracle), Some(tested)) = (oracle, tested)
+                && (self.only.is_empty() || oracle.key.is_some_and(|key| self.only.contains(&key)))
+            {
                 sent += 1;
                 self.step(step, &[oracle, tested])?;
             }

@@ -28,8 +28,8 @@ impl ConfigRules for AllowAll {
 
     fn validate(
         &self,
+        _: &MetadataImage,
         _: &ConfigResource,
-        _: &BTreeMap<String, String>,
         _: &BTreeMap<String, String>,
     ) -> Result<(), ConfigRejection> {
         Ok(())

@@ -25,11 +25,11 @@ pub trait ConfigRules {
     /// What holds where the resource sets nothing: APPEND and SUBTRACT start from it.
     fn default_value(&self, resource: &ConfigResource, key: &str) -> Option<String>;
 
-    /// Whether `resource` may have the keys and values of `after`. `before`: what it has now; empty for a topic about to be made.
+    /// Whether `resource` may have the keys and values of `after`. `image`: what it and all others have now.
     fn validate(
         &self,
+        image: &MetadataImage,
         resource: &ConfigResource,
-        before: &BTreeMap<String, String>,
         after: &BTreeMap<String, String>,
     ) -> Result<(), ConfigRejection>;
 }
@@ -80,6 +80,7 @@ impl ConfigOperation {
     pub const DELETE: i8 = 1;
     pub const APPEND: i8 = 2;
     pub const SUBTRACT: i8 = 3;
+    const KNOWN: [i8; 4] = [Self::SET, Self::DELETE, Self::APPEND, Self::SUBTRACT];
 }
 
 /// Give resources exactly these keys; all others fall back to their defaults. Each resource succeeds or fails for itself.
@@ -148,7 +149,12 @@ impl Controller {
             self.broker_by_name(resource_name)?;
             return verify_loggers(operations.iter().map(|operation| operation.key.as_str()));
         }
-        let resource = self.resource(image, resource_type, resource_name)?;
+        let resource = self.resource(resource_type, resource_name)?;
+        if matches!(resource, ConfigResource::Broker(_) | ConfigResource::DefaultBroker)
+            && let Some(change) = operations.iter().find(|change| !ConfigOperation::KNOWN.contains(&change.operation))
+        {
+            return Err(ControlError::UnknownBrokerConfigOperation { operation: change.operation });
+        }
         let before = image.configs(&resource).clone();
         let mut after = before.as_ref().clone();
         for change in operations {
@@ -192,39 +198,22 @@ impl Controller {
     ) -> Result<Vec<MetadataRecord>, ControlError> {
         verify_distinct_keys(configs.iter().map(|(key, _)| key.as_str()))?;
         verify_values(configs.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key.as_str()))?;
-        let resource = self.resource(image, resource_type, resource_name)?;
+        let resource = self.resource(resource_type, resource_name)?;
         let before = image.configs(&resource).clone();
         let after: BTreeMap<String, String> =
             configs.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
         finish_change(image, rules, resource, &before, &after)
     }
 
-    /// A resource that exists and whose configs can be changed.
-    fn resource(
-        &self,
-        image: &MetadataImage,
-        resource_type: i8,
-        resource_name: &str,
-    ) -> Result<ConfigResource, ControlError> {
+    /// The resource that a request names. Only of brokers it is known to be there: what is wrong with the changes asked for
+    /// comes before what is wrong with a name.
+    fn resource(&self, resource_type: i8, resource_name: &str) -> Result<ConfigResource, ControlError> {
         let name = resource_name.to_owned();
         match resource_type {
-            ConfigResource::TYPE_TOPIC if name.is_empty() => {
-                Err(ControlError::DefaultResourceNotAllowed { what: "topic" })
-            }
-            ConfigResource::TYPE_TOPIC => {
-                validate_topic_name(&name)?;
-                match image.topic(&name) {
-                    Some(_) => Ok(ConfigResource::Topic(name)),
-                    None => Err(ControlError::UnknownTopicOfConfig { name }),
-                }
-            }
+            ConfigResource::TYPE_TOPIC => Ok(ConfigResource::Topic(name)),
             ConfigResource::TYPE_BROKER if name.is_empty() => Ok(ConfigResource::DefaultBroker),
             ConfigResource::TYPE_BROKER => self.broker_by_name(&name).map(ConfigResource::Broker),
-            ConfigResource::TYPE_CLIENT_METRICS if name.is_empty() => Err(ControlError::SubscriptionNameEmpty),
             ConfigResource::TYPE_CLIENT_METRICS => Ok(ConfigResource::ClientMetrics(name)),
-            ConfigResource::TYPE_GROUP if name.is_empty() => {
-                Err(ControlError::DefaultResourceNotAllowed { what: "group" })
-            }
             ConfigResource::TYPE_GROUP => Ok(ConfigResource::Group(name)),
             _ => Err(ControlError::UnknownResourceType { resource_type }),
         }
@@ -283,21 +272,16 @@ fn apply(
             }
             let known = configs.get(&change.key).cloned();
             let known = known.or_else(|| rules.default_value(resource, &change.key)).unwrap_or_default();
-            let mut elements: Vec<&str> = list_elements(&known).collect();
-            if appends {
-                for element in list_elements(value) {
-                    if !elements.contains(&element) {
-                        elements.push(element);
-                    }
+            let mut elements: Vec<&str> = split_list(&known).filter(|element| !element.is_empty()).collect();
+            for element in split_list(value) {
+                let known = elements.iter().position(|known| *known == element);
+                match (appends, known) {
+                    (true, None) => elements.push(element),
+                    (false, Some(index)) => drop(elements.remove(index)),
+                    (true, Some(_)) | (false, None) => {}
                 }
-            } else {
-                let removed: Vec<&str> = list_elements(value).collect();
-                elements.retain(|element| !removed.contains(element));
             }
             configs.insert(change.key.clone(), elements.join(","));
-        }
-        operation if matches!(resource, ConfigResource::Broker(_) | ConfigResource::DefaultBroker) => {
-            return Err(ControlError::UnknownBrokerConfigOperation { operation });
         }
         operation => return Err(ControlError::UnknownConfigOperation { operation }),
     }
@@ -319,11 +303,16 @@ fn not_a_list(rules: &dyn ConfigRules, resource: &ConfigResource, key: &str, app
     }
 }
 
-fn list_elements(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',').map(str::trim).filter(|element| !element.is_empty())
+/// The parts of a list as Kafka's controller sees them: spaces count, and so does an empty part that is not at the end, so that
+/// appending nothing is not the same as changing nothing.
+fn split_list(list: &str) -> impl Iterator<Item = &str> {
+    let kept = list.trim_end_matches(',');
+    let nothing = kept.is_empty() && !list.is_empty();
+    kept.split(',').filter(move |_| !nothing)
 }
 
-/// Checks the outcome and says what differs.
+/// Checks the outcome and says what differs. The order is Kafka's: the name, the configs, and only then whether there is such a
+/// topic.
 fn finish_change(
     image: &MetadataImage,
     rules: &dyn ConfigRules,
@@ -332,7 +321,9 @@ fn finish_change(
     after: &BTreeMap<String, String>,
 ) -> Result<Vec<MetadataRecord>, ControlError> {
     verify_lengths(after)?;
-    rules.validate(&resource, before, after)?;
+    verify_name(&resource)?;
+    rules.validate(image, &resource, after)?;
+    verify_exists(image, &resource)?;
     verify_min_in_sync_replicas(image, &resource, before, after)?;
     let removed = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key, None));
     let set =
@@ -345,6 +336,37 @@ fn finish_change(
             value: value.cloned(),
         })
         .collect())
+}
+
+fn verify_name(resource: &ConfigResource) -> Result<(), ControlError> {
+    match resource {
+        ConfigResource::Topic(name) if name.is_empty() => {
+            Err(ControlError::DefaultResourceNotAllowed { what: "topic" })
+        }
+        ConfigResource::Topic(name) => Ok(validate_topic_name(name)?),
+        ConfigResource::ClientMetrics(name) if name.is_empty() => Err(ControlError::SubscriptionNameEmpty),
+        ConfigResource::Group(name) if name.is_empty() => {
+            Err(ControlError::DefaultResourceNotAllowed { what: "group" })
+        }
+        ConfigResource::ClientMetrics(_)
+        | ConfigResource::Group(_)
+        | ConfigResource::Broker(_)
+        | ConfigResource::DefaultBroker => Ok(()),
+    }
+}
+
+/// Groups and subscriptions need not be there, and a broker's own changes come from that broker.
+fn verify_exists(image: &MetadataImage, resource: &ConfigResource) -> Result<(), ControlError> {
+    match resource {
+        ConfigResource::Topic(name) if image.topic(name).is_none() => {
+            Err(ControlError::UnknownTopicOfConfig { name: name.clone() })
+        }
+        ConfigResource::Topic(_)
+        | ConfigResource::ClientMetrics(_)
+        | ConfigResource::Group(_)
+        | ConfigResource::Broker(_)
+        | ConfigResource::DefaultBroker => Ok(()),
+    }
 }
 
 /// A request cannot carry a longer text, but appending to a list, again and again, can make one.

@@ -24,8 +24,8 @@ impl ConfigRules for Rules {
 
     fn validate(
         &self,
+        _: &MetadataImage,
         resource: &ConfigResource,
-        _: &BTreeMap<String, String>,
         after: &BTreeMap<String, String>,
     ) -> Result<(), ConfigRejection> {
         let reject = |message| Err(ConfigRejection { kind: ConfigRejectionKind::InvalidConfig, message });
@@ -419,6 +419,24 @@ fn incremental_alter_configs_answers_as_kafka_does() {
         (2, "a", vec![("nope", set, Some("1"))], "Unknown topic config name: nope"),
         (2, "a", vec![], "ok"),
         (2, "none", vec![("retention.ms", set, Some("1"))], "The topic 'none' does not exist."),
+        (
+            2,
+            "none",
+            vec![("retention.ms", set, Some("x"))],
+            "Invalid value x for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            2,
+            "bad/name",
+            vec![("retention.ms", append, Some("1"))],
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            2,
+            "bad/name",
+            vec![("retention.ms", set, Some("x"))],
+            "Topic name is invalid: 'bad/name' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+        ),
         (2, "", vec![("retention.ms", set, Some("1"))], "Default topic resources are not allowed."),
         (32, "", vec![], "Default group resources are not allowed."),
         (4, "9", vec![], "Unexpected broker id, expected 1, but received 9"),
@@ -432,7 +450,7 @@ fn incremental_alter_configs_answers_as_kafka_does() {
             vec![("num.io.threads", append, Some("2"))],
             "Config value append is not allowed for config key: num.io.threads",
         ),
-        (4, "1", vec![("num.io.threads", 9, Some("2"))], "Unknown operations type 9"),
+        (4, "1", vec![("num.io.threads", append, Some("2")), ("x", 9, Some("2"))], "Unknown operations type 9"),
         (2, "a", vec![("a", set, None), ("b", set, None)], "Null value not supported for : a, b"),
         (16, "", vec![], "Subscription name can't be empty"),
         (8, "1", vec![("kafka", set, Some("INFO"))], "Logger kafka does not exist!"),
@@ -445,6 +463,12 @@ fn incremental_alter_configs_answers_as_kafka_does() {
     assert_eq!(cluster.config(&topic, "cleanup.policy").as_deref(), Some("delete,compact"));
     assert_eq!(cluster.alter(2, "a", &[("cleanup.policy", subtract, Some("delete"))]), "ok");
     assert_eq!(cluster.config(&topic, "cleanup.policy").as_deref(), Some("compact"));
+    for (operation, value, want) in
+        [(append, "", "compact,"), (append, " compact", "compact, compact"), (subtract, "compact", " compact")]
+    {
+        assert_eq!(cluster.alter(2, "a", &[("cleanup.policy", operation, Some(value))]), "ok");
+        assert_eq!(cluster.config(&topic, "cleanup.policy").as_deref(), Some(want));
+    }
     assert_eq!(cluster.config(&ConfigResource::DefaultBroker, "unknown.key").as_deref(), Some("3"));
     assert_eq!(cluster.alter(2, "a", &[("retention.ms", delete, None), ("cleanup.policy", delete, None)]), "ok");
     assert!(cluster.image.topic_configs("a").is_empty());

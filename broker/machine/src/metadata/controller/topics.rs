@@ -150,7 +150,7 @@ impl Controller {
         topic: &CreatableTopic,
         records: &mut Vec<MetadataRecord>,
     ) -> Result<CreatedTopic, ControlError> {
-        let configs = new_topic_configs(rules, topic)?;
+        let configs = new_topic_configs(image, rules, topic)?;
         let replicas = if topic.assignments.is_empty() {
             self.plan_replicas(image, topic)?
         } else {
@@ -329,6 +329,7 @@ fn validate_new_name(
 
 /// Of a key that is given twice the last value counts, as in Kafka.
 fn new_topic_configs(
+    image: &MetadataImage,
     rules: &dyn ConfigRules,
     topic: &CreatableTopic,
 ) -> Result<BTreeMap<String, String>, ControlError> {
@@ -340,7 +341,7 @@ fn new_topic_configs(
     let set = topic.configs.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
     let configs: BTreeMap<String, String> = set.collect();
     if !configs.is_empty() {
-        rules.validate(&ConfigResource::Topic(topic.name.clone()), &BTreeMap::new(), &configs)?;
+        rules.validate(image, &ConfigResource::Topic(topic.name.clone()), &configs)?;
     }
     Ok(configs)
 }
