@@ -5,4 +5,5 @@ pub mod clock;
 pub mod metadata;
 pub mod partition;
 pub mod quorum;
+mod side_by_side;
 pub mod timer;

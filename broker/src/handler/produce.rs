@@ -16,6 +16,7 @@ use walser_protocol::messages::produce::{
     ProduceResponse, TopicProduceResponse,
 };
 use walser_protocol::{ApiKey, ErrorCode, Reader};
+use walser_storage::log::COPY_BELOW_BYTES;
 use walser_storage::validate::ValidateError;
 use walser_storage::validate::framing::{first_batch, one_batch};
 
@@ -173,6 +174,7 @@ fn target(
 fn split(context: &RequestContext, plan: &Plan, mut bytes: BytesMut) -> BTreeMap<ShardId, Vec<ProducePart>> {
     let mut by_shard: BTreeMap<ShardId, Vec<ProducePart>> = BTreeMap::new();
     let mut taken = 0;
+    let frame_len = bytes.len();
     for (slot, planned) in plan.slots.iter().enumerate() {
         let Ok(partition) = planned.target else { continue };
         let records = if planned.len == 0 {
@@ -180,7 +182,10 @@ fn split(context: &RequestContext, plan: &Plan, mut bytes: BytesMut) -> BTreeMap
         } else {
             bytes.advance(planned.position - taken);
             taken = planned.position + planned.len;
-            bytes.split_to(planned.len)
+            let records = bytes.split_to(planned.len);
+            // A batch is kept long after its request, and would keep all of the frame. Small ones are copied by the log.
+            let is_piece = planned.len >= COPY_BELOW_BYTES && planned.len < frame_len / 2;
+            if is_piece { BytesMut::from(&records[..]) } else { records }
         };
         let owner = context.shard.owner(partition);
         by_shard.entry(owner).or_default().push(ProducePart { slot, partition, records });

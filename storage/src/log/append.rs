@@ -16,7 +16,7 @@ use crate::validate::ValidBatch;
 use super::{Health, Log, Staged, State, seal};
 
 /// Batches below this are copied out of the frame they came in, so that a small one does not hold a large one's memory.
-const COPY_BELOW_BYTES: usize = 16 << 10;
+pub const COPY_BELOW_BYTES: usize = 16 << 10;
 /// Bytes that may wait to be written, per log; an empty queue takes any batch.
 const STAGED_BYTES_MAX: usize = 64 << 20;
 

@@ -35,7 +35,7 @@ use crate::runtime::channel::{Gate, Notify};
 use crate::segment::writer::BlockWriter;
 use crate::segment::{RollLimits, Segment};
 
-pub use append::{Append, Appended};
+pub use append::{Append, Appended, COPY_BELOW_BYTES};
 pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};
 pub use recovery::{OpenLog, RecoveryReport};

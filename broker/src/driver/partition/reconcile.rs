@@ -1,7 +1,8 @@
 //! Makes the shard's logs match a metadata image: opens, creates, reconfigures, deletes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::future::Future;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,13 +15,14 @@ use walser_storage::disk::Disk;
 use walser_storage::error::{DiskError, OpenError};
 use walser_storage::log::{Log, LogConfig, OpenLog};
 use walser_storage::runtime::Runtime;
-use walser_storage::runtime::channel::{OneshotReceiver, oneshot};
+use walser_storage::runtime::channel::Closed;
 
 use super::{Partition, PartitionId, Partitions, Waiters};
 use crate::config::topic::{Durability, TimestampType, TopicConfig};
+use crate::driver::side_by_side::SideBySide;
 
-/// Logs that are closed at the same time.
-const CLOSING_MAX: usize = 32;
+/// Logs that are opened, closed or deleted at the same time: each is a row of small waits for the disk.
+const LOGS_AT_ONCE: usize = 32;
 
 /// What the last run left for the logs, read once at start.
 #[derive(Debug, Default)]
@@ -57,26 +59,32 @@ enum PartitionError {
     Open(#[from] OpenError),
 }
 
+/// A log that was opened, or why not.
+struct Opened<D: Disk, R: Runtime> {
+    id: PartitionId,
+    topic: Arc<str>,
+    leader_epoch: i32,
+    config: TopicConfig,
+    log: Result<Log<D, R>, PartitionError>,
+}
+
+type Opening<D, R> = SideBySide<R, Opened<D, R>>;
+
 impl<D: Disk, R: Runtime> Partitions<D, R> {
     /// Opens every partition of the first image.
     pub async fn open_all(&self, image: &MetadataImage, boot: &Boot, assignment: &impl Assignment) {
-        for topic in image.topics() {
-            self.open_topic(topic, boot, assignment).await;
-        }
+        self.open_topics(image.topics(), boot, assignment).await;
     }
 
     /// Goes from the image before `delta` to the one after it. When it returns, requests see the new state.
     pub async fn apply(&self, image: &MetadataImage, delta: &MetadataDelta, assignment: &impl Assignment) {
-        for topic in &delta.topics_deleted {
-            self.delete_topic(topic).await;
-        }
+        self.delete_topics(delta.topics_deleted.iter()).await;
         let fresh = Boot::default();
-        for topic in &delta.topics_created {
-            self.open_topic(topic, &fresh, assignment).await;
-        }
-        for change in &delta.topics_changed {
-            self.open_topic(&change.after, &fresh, assignment).await;
-            self.follow_epochs(&change.after);
+        let created = delta.topics_created.iter();
+        let changed = delta.topics_changed.iter().map(|change| &change.after);
+        self.open_topics(created.chain(changed.clone()), &fresh, assignment).await;
+        for topic in changed {
+            self.follow_epochs(topic);
         }
         if !delta.configs_changed.is_empty() {
             self.reconfigure(image, assignment);
@@ -87,108 +95,102 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     pub async fn close_all(&self) -> (Vec<ClosedLog>, bool) {
         self.stop_waiting();
         self.tasks.close_and_wait().await;
-        let mut closed = Vec::new();
-        let mut is_clean = true;
-        let mut closing = VecDeque::new();
+        let mut closing = SideBySide::new(&self.runtime, LOGS_AT_ONCE);
+        let mut results = Vec::new();
         for partition in self.all() {
-            if closing.len() >= CLOSING_MAX {
-                is_clean &= take_closed(&mut closing, &mut closed).await;
-            }
-            closing.push_back(self.start_close(partition));
+            results.extend(closing.start(close(partition)).await);
         }
-        while !closing.is_empty() {
-            is_clean &= take_closed(&mut closing, &mut closed).await;
+        while let Some(result) = closing.next().await {
+            results.push(result);
         }
-        (closed, is_clean && self.failed.borrow().is_empty())
+        let count = results.len();
+        let closed: Vec<_> = results.into_iter().filter_map(|result| result.ok().flatten()).collect();
+        let is_clean = closed.len() == count && self.failed.borrow().is_empty();
+        (closed, is_clean)
     }
 
-    /// Closing a log is a row of small flushes, which wait for the disk and not for each other.
-    fn start_close(&self, partition: Rc<Partition<D, R>>) -> OneshotReceiver<Option<ClosedLog>> {
-        let (sender, receiver) = oneshot();
-        self.runtime.spawn(async move {
-            let closed = match partition.log.close().await {
-                Ok(_) => Some(ClosedLog {
-                    topic: Arc::clone(&partition.topic),
-                    index: partition.id.index,
-                    log_start_offset: partition.log.log_start_offset(),
-                    recovery_point: partition.log.recovery_point(),
-                    high_watermark: partition.log.durable_end_offset(),
-                }),
-                Err(error) => {
-                    tracing::error!(topic = %partition.topic, partition = partition.id.index, %error, "log not closed");
-                    None
+    async fn open_topics<'a>(
+        &self,
+        topics: impl Iterator<Item = &'a Arc<TopicImage>>,
+        boot: &Boot,
+        assignment: &impl Assignment,
+    ) {
+        let mut opening = Opening::new(&self.runtime, LOGS_AT_ONCE);
+        for topic in topics {
+            for (index, image) in (0..).zip(&topic.partitions) {
+                let id = PartitionId { topic_id: topic.topic_id, index };
+                let is_ours = image.leader.is_some_and(|leader| leader.get() == self.settings.node_id);
+                if !is_ours || !assignment.owns(id) || self.find(id).is_some() {
+                    continue;
                 }
-            };
-            // Past the deadline nobody asks any more.
-            drop(sender.send(closed));
-        });
-        receiver
-    }
-
-    async fn open_topic(&self, topic: &TopicImage, boot: &Boot, assignment: &impl Assignment) {
-        for (index, image) in (0..).zip(&topic.partitions) {
-            let id = PartitionId { topic_id: topic.topic_id, index };
-            let is_ours = image.leader.is_some_and(|leader| leader.get() == self.settings.node_id);
-            if !is_ours || !assignment.owns(id) || self.find(id).is_some() {
-                continue;
-            }
-            let config = assignment.topic_config(&topic.name);
-            match self.open(id, topic, boot, &config).await {
-                Ok(log) => self.add(id, topic, log, image.leader_epoch.get(), config),
-                Err(error) => {
-                    tracing::error!(topic = %topic.name, partition = index, %error, "partition is offline");
-                    self.failed.borrow_mut().insert(id);
+                let config = assignment.topic_config(&topic.name);
+                let log = self.open(id, &topic.name, boot, &config);
+                let (topic, leader_epoch) = (Arc::clone(&topic.name), image.leader_epoch.get());
+                let opened = async move { Opened { id, topic, leader_epoch, config, log: log.await } };
+                if let Some(Ok(opened)) = opening.start(opened).await {
+                    self.add(opened);
                 }
             }
         }
+        while let Some(opened) = opening.next().await {
+            // A task that was given up leaves its partition without a log: the broker is ending.
+            if let Ok(opened) = opened {
+                self.add(opened);
+            }
+        }
     }
 
-    async fn open(
+    /// Everything it needs is its own, so that many can run beside each other.
+    fn open(
         &self,
         id: PartitionId,
-        topic: &TopicImage,
+        topic: &Arc<str>,
         boot: &Boot,
         config: &TopicConfig,
-    ) -> Result<Log<D, R>, PartitionError> {
-        let topic_id = id.topic_id.get();
-        let data_dir = self.data_dir();
-        let dir = data_dir.create_partition(&topic.name, id.index, topic_id).await?;
-        let key = (topic.name.to_string(), id.index);
-        let (log, report) = Log::open(OpenLog {
+    ) -> impl Future<Output = Result<Log<D, R>, PartitionError>> + 'static {
+        let key = (topic.to_string(), id.index);
+        let (data_dir, topic) = (self.data_dir(), Arc::clone(topic));
+        let open = OpenLog {
             disk: self.disk.clone(),
             runtime: self.runtime.clone(),
             budget: Rc::clone(&self.budget),
-            dir,
+            dir: PathBuf::new(),
             config: log_config(config),
             is_clean: boot.is_clean,
             recovery_point: boot.recovery_points.offsets.get(&key).copied(),
             log_start_offset: boot.log_start_offsets.offsets.get(&key).copied(),
             now_ms: self.runtime.wall_clock_ms(),
-        })
-        .await?;
-        if let Some(cut) = &report.cut {
-            tracing::warn!(topic = %topic.name, partition = id.index, bytes = cut.bytes, at = %cut.at,
-                "an end that was never acknowledged is cut off");
+        };
+        async move {
+            let dir = data_dir.create_partition(&topic, id.index, id.topic_id.get()).await?;
+            let (log, report) = Log::open(OpenLog { dir, ..open }).await?;
+            if let Some(cut) = &report.cut {
+                tracing::warn!(%topic, partition = id.index, bytes = cut.bytes, at = %cut.at,
+                    "an end that was never acknowledged is cut off");
+            }
+            if let Some(corruption) = &report.corruption {
+                tracing::error!(%topic, partition = id.index, %corruption, "the log takes no appends");
+            }
+            Ok(log)
         }
-        if let Some(corruption) = &report.corruption {
-            tracing::error!(topic = %topic.name, partition = id.index, %corruption, "the log takes no appends");
-        }
-        Ok(log)
     }
 
-    fn add(&self, id: PartitionId, topic: &TopicImage, log: Log<D, R>, leader_epoch: i32, config: TopicConfig) {
+    fn add(&self, opened: Opened<D, R>) {
+        let Opened { id, topic, leader_epoch, config, log } = opened;
+        let log = match log {
+            Ok(log) => log,
+            Err(error) => {
+                tracing::error!(%topic, partition = id.index, %error, "partition is offline");
+                self.failed.borrow_mut().insert(id);
+                return;
+            }
+        };
         let waiters = Rc::new(Waiters::default());
         let woken = Rc::clone(&waiters);
         log.set_listener(Rc::new(move || woken.wake_all()));
         log.begin_epoch(leader_epoch);
-        let partition = Partition {
-            id,
-            topic: Arc::clone(&topic.name),
-            log,
-            leader_epoch: Cell::new(leader_epoch),
-            config: RefCell::new(Rc::new(config)),
-            waiters,
-        };
+        let (leader_epoch, config) = (Cell::new(leader_epoch), RefCell::new(Rc::new(config)));
+        let partition = Partition { id, topic, log, leader_epoch, config, waiters };
         self.by_id.borrow_mut().insert(id, Rc::new(partition));
     }
 
@@ -214,33 +216,30 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         }
     }
 
-    async fn delete_topic(&self, topic: &TopicImage) {
-        for (index, _) in (0..).zip(&topic.partitions) {
-            let id = PartitionId { topic_id: topic.topic_id, index };
-            self.failed.borrow_mut().remove(&id);
-            let Some(partition) = self.by_id.borrow_mut().remove(&id) else { continue };
-            partition.waiters.wake_all();
-            self.delete(&partition).await;
+    /// The names are free when this returns; the files go in the background.
+    async fn delete_topics<'a>(&self, topics: impl Iterator<Item = &'a Arc<TopicImage>>) {
+        let mut deleting = SideBySide::new(&self.runtime, LOGS_AT_ONCE);
+        for topic in topics {
+            for (index, _) in (0..).zip(&topic.partitions) {
+                let id = PartitionId { topic_id: topic.topic_id, index };
+                self.failed.borrow_mut().remove(&id);
+                let Some(partition) = self.by_id.borrow_mut().remove(&id) else { continue };
+                partition.waiters.wake_all();
+                self.remove_later(deleting.start(set_aside(self.data_dir(), partition)).await);
+            }
+        }
+        while let Some(aside) = deleting.next().await {
+            self.remove_later(Some(aside));
         }
     }
 
-    /// The name is free when this returns; the files go in the background.
-    async fn delete(&self, partition: &Partition<D, R>) {
-        let (topic, index) = (&partition.topic, partition.id.index);
-        if let Err(error) = partition.log.close().await {
-            tracing::warn!(%topic, partition = index, %error, "deleted log not closed");
-        }
-        let data_dir = self.data_dir();
-        let unique = u128::from_be_bytes(*partition.id.topic_id.get().as_bytes());
-        let new_name = aside_name(topic, index, unique, DELETE_SUFFIX);
-        if let Err(error) = data_dir.rename_partition_dir(&dir_name(topic, index), &new_name).await {
-            tracing::error!(%topic, partition = index, %error, "deleted log keeps its directory until the next start");
-            return;
-        }
+    fn remove_later(&self, aside: Option<Result<Option<String>, Closed>>) {
+        let Some(Ok(Some(dir_name))) = aside else { return };
         let Some(guard) = self.tasks.enter() else { return };
+        let data_dir = self.data_dir();
         self.runtime.spawn(async move {
             let _guard = guard;
-            if let Err(error) = data_dir.remove_partition_dir(&new_name).await {
+            if let Err(error) = data_dir.remove_partition_dir(&dir_name).await {
                 tracing::warn!(%error, "deleted log not removed; the next start tries again");
             }
         });
@@ -251,12 +250,36 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     }
 }
 
-/// Waits for the oldest log that is being closed; false when it could not be.
-async fn take_closed(closing: &mut VecDeque<OneshotReceiver<Option<ClosedLog>>>, closed: &mut Vec<ClosedLog>) -> bool {
-    let Some(oldest) = closing.pop_front() else { return true };
-    let Some(log) = oldest.await.ok().flatten() else { return false };
-    closed.push(log);
-    true
+/// Offsets of the log once it is closed; `None` when it could not be.
+async fn close<D: Disk, R: Runtime>(partition: Rc<Partition<D, R>>) -> Option<ClosedLog> {
+    if let Err(error) = partition.log.close().await {
+        tracing::error!(topic = %partition.topic, partition = partition.id.index, %error, "log not closed");
+        return None;
+    }
+    Some(ClosedLog {
+        topic: Arc::clone(&partition.topic),
+        index: partition.id.index,
+        log_start_offset: partition.log.log_start_offset(),
+        recovery_point: partition.log.recovery_point(),
+        high_watermark: partition.log.durable_end_offset(),
+    })
+}
+
+/// Closes a deleted log and renames its directory; the new name.
+async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Partition<D, R>>) -> Option<String> {
+    let (topic, index) = (&partition.topic, partition.id.index);
+    if let Err(error) = partition.log.close().await {
+        tracing::warn!(%topic, partition = index, %error, "deleted log not closed");
+    }
+    let unique = u128::from_be_bytes(*partition.id.topic_id.get().as_bytes());
+    let new_name = aside_name(topic, index, unique, DELETE_SUFFIX);
+    match data_dir.rename_partition_dir(&dir_name(topic, index), &new_name).await {
+        Ok(()) => Some(new_name),
+        Err(error) => {
+            tracing::error!(%topic, partition = index, %error, "deleted log keeps its directory until the next start");
+            None
+        }
+    }
 }
 
 fn log_config(config: &TopicConfig) -> LogConfig {
