@@ -29,13 +29,13 @@ fn kill_9_loses_nothing_acknowledged() {
 #[test]
 fn a_power_cut_loses_nothing_acknowledged() {
     let dir = TempDir::new("cut").expect("a directory");
-    let lossy = LossyFs::mount(dir.path(), Flushes::Honest).expect("FUSE mounts: needs root and /dev/fuse");
+    let lossy = LossyFs::mount(dir.path()).expect("FUSE mounts: needs root and /dev/fuse");
     let data_dir = lossy.mountpoint().join("data");
     let plan = Plan {
         data_dir: &data_dir,
         rounds: 3,
         seed: 2,
-        death: Death::PowerCut(&lossy),
+        death: Death::PowerCut(&lossy, Flushes::Honest),
         settings: SMALL_SEGMENTS,
         round_ms_max: 600,
     };
@@ -47,16 +47,17 @@ fn a_power_cut_loses_nothing_acknowledged() {
 #[test]
 fn ignored_flushes_are_caught() {
     let dir = TempDir::new("ignored").expect("a directory");
-    let lossy = LossyFs::mount(dir.path(), Flushes::Ignored).expect("FUSE mounts: needs root and /dev/fuse");
+    let lossy = LossyFs::mount(dir.path()).expect("FUSE mounts: needs root and /dev/fuse");
     let data_dir = lossy.mountpoint().join("data");
     let plan = Plan {
         data_dir: &data_dir,
         rounds: 5,
         seed: 3,
-        death: Death::PowerCut(&lossy),
+        death: Death::PowerCut(&lossy, Flushes::Ignored),
         settings: SMALL_SEGMENTS,
         round_ms_max: 300,
     };
     let error = run(&plan).expect_err("nothing was missed on a disk that keeps nothing");
+    assert!(error.contains("was acknowledged"), "noticed, but not by a record that is gone: {error}");
     println!("caught: {error}");
 }

@@ -6,7 +6,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use walser_tests::lossy_fs::LossyFs;
-use walser_tests::lossy_fs::store::Flushes;
 
 /// Room for one block at an aligned address.
 #[repr(C, align(4096))]
@@ -23,7 +22,7 @@ fn write_block(path: &Path, fill: u8, flush: bool) -> io::Result<()> {
 fn a_mounted_cut_keeps_what_was_flushed() {
     let mountpoint = std::env::temp_dir().join(format!("walser-lossy-{}", std::process::id()));
     fs::create_dir_all(&mountpoint).expect("mount point made");
-    let lossy = LossyFs::mount(&mountpoint, Flushes::Honest).expect("FUSE mounts: needs root and /dev/fuse");
+    let lossy = LossyFs::mount(&mountpoint).expect("FUSE mounts: needs root and /dev/fuse");
     let log = mountpoint.join("log");
     write_block(&log, 1, true).expect("flushed");
     File::open(&mountpoint).and_then(|dir| dir.sync_all()).expect("name made durable");

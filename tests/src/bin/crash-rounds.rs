@@ -58,9 +58,9 @@ fn kill(rounds: u32, seed: u64) -> Result<(), String> {
 
 fn cut(rounds: u32, seed: u64, flushes: Flushes) -> Result<(), String> {
     let dir = TempDir::new("crash-cut").map_err(|error| error.to_string())?;
-    let lossy = LossyFs::mount(dir.path(), flushes).map_err(|error| format!("FUSE: {error}"))?;
+    let lossy = LossyFs::mount(dir.path()).map_err(|error| format!("FUSE: {error}"))?;
     let data_dir = lossy.mountpoint().join("data");
-    let death = Death::PowerCut(&lossy);
+    let death = Death::PowerCut(&lossy, flushes);
     let plan = Plan { data_dir: &data_dir, rounds, seed, death, settings: SETTINGS, round_ms_max: ROUND_MS_MAX };
     run(&plan).map(drop)
 }

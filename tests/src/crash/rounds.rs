@@ -12,6 +12,7 @@ use super::check::{Verdict, verify};
 use super::produce::{Stream, StreamKind};
 use crate::lossy_fs::LossyFs;
 use crate::lossy_fs::prng::Prng;
+use crate::lossy_fs::store::Flushes;
 use crate::process::{Broker, BrokerOptions};
 use crate::raw_client::RawClient;
 
@@ -22,8 +23,8 @@ const PARTITIONS: i32 = 6;
 pub enum Death<'a> {
     /// SIGKILL: what was written stays.
     Killed,
-    /// SIGKILL, and what was not flushed goes.
-    PowerCut(&'a LossyFs),
+    /// SIGKILL, and what was not flushed goes. From the first round's topic on, flushes are as said.
+    PowerCut(&'a LossyFs, Flushes),
 }
 
 /// What the rounds do.
@@ -51,6 +52,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Verdict, String> {
         let broker = start(plan, round).map_err(|error| context(error.to_string()))?;
         if round == 0 {
             create_topic(&broker).map_err(context)?;
+            if let Death::PowerCut(lossy, flushes) = plan.death {
+                lossy.set_flushes(flushes);
+            }
         }
         let wait = Duration::from_millis(50 + prng.below(plan.round_ms_max));
         let cut_seed = prng.draw();
@@ -103,7 +107,7 @@ fn produce_until_death(
         let producers: Vec<_> = streams.iter_mut().map(|stream| scope.spawn(|| stream.run(&address, &stop))).collect();
         // Not a wait for something: the moment of death is what is drawn.
         std::thread::park_timeout(wait);
-        if let Death::PowerCut(lossy) = &plan.death {
+        if let Death::PowerCut(lossy, _) = &plan.death {
             lossy.power_cut(cut_seed);
         }
         let killed = broker.kill().map_err(|error| error.to_string());
@@ -111,7 +115,7 @@ fn produce_until_death(
         for producer in producers {
             producer.join().map_err(|_| "a producer panicked".to_owned())??;
         }
-        if let Death::PowerCut(lossy) = &plan.death {
+        if let Death::PowerCut(lossy, _) = &plan.death {
             lossy.power_on();
         }
         killed.map(drop)

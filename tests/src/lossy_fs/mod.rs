@@ -21,11 +21,16 @@ pub struct LossyFs {
 }
 
 impl LossyFs {
-    /// Mounts an empty file system on `mountpoint`, a directory that exists.
-    pub fn mount(mountpoint: &Path, flushes: Flushes) -> io::Result<Self> {
-        let store = Arc::new(Mutex::new(Store::new(flushes)));
+    /// Mounts an empty file system on `mountpoint`, a directory that exists. Flushes are honest.
+    pub fn mount(mountpoint: &Path) -> io::Result<Self> {
+        let store = Arc::new(Mutex::new(Store::new(Flushes::Honest)));
         let session = fuse::mount(store.clone(), mountpoint)?;
         Ok(Self { store, mountpoint: mountpoint.to_owned(), session: Some(session) })
+    }
+
+    /// What flushes do from here on.
+    pub fn set_flushes(&self, flushes: Flushes) {
+        self.with_store(|store| store.set_flushes(flushes));
     }
 
     pub fn mountpoint(&self) -> &Path {

@@ -84,6 +84,10 @@ pub struct Store {
 }
 
 impl Store {
+    pub fn set_flushes(&mut self, flushes: Flushes) {
+        self.flushes = flushes;
+    }
+
     pub fn new(flushes: Flushes) -> Self {
         let mut nodes = BTreeMap::new();
         nodes.insert(ROOT, Node::Dir(DirState::default()));
