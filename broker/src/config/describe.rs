@@ -45,6 +45,10 @@ pub struct ConfigEntry {
     pub synonyms: Vec<ConfigSynonym>,
 }
 
+/// Of the layers of a [`BrokerView`].
+const BROKER_SOURCES: [ConfigSource; 3] =
+    [ConfigSource::DynamicBroker, ConfigSource::DynamicDefaultBroker, ConfigSource::StaticBroker];
+
 /// Which layers of the broker are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layers {
@@ -56,6 +60,54 @@ enum Layers {
 pub fn describe_topic(overrides: &BTreeMap<String, String>, view: &BrokerView<'_>) -> Vec<ConfigEntry> {
     let shown = TOPIC_KEYS.iter().filter(|key| !key.hidden || overrides.contains_key(key.name));
     shown.map(|key| entry(key, topic_value(key, overrides, view), overrides, ConfigSource::Topic, view)).collect()
+}
+
+/// The same for the answer to its creation: every value as it was given, wherever that was, hours and minutes in milliseconds.
+pub fn describe_new_topic(overrides: &BTreeMap<String, String>, view: &BrokerView<'_>) -> Vec<ConfigEntry> {
+    let shown = TOPIC_KEYS.iter().filter(|key| !key.hidden || overrides.contains_key(key.name));
+    shown
+        .map(|key| {
+            let (value, source) = given_of_topic(key, overrides, view);
+            ConfigEntry {
+                name: key.name.to_owned(),
+                value,
+                source,
+                read_only: false,
+                sensitive: key.sensitive(),
+                kind: key.kind as i8,
+                doc: Some(key.doc),
+                synonyms: Vec::new(),
+            }
+        })
+        .collect()
+}
+
+fn given_of_topic(
+    key: &ConfigKey,
+    overrides: &BTreeMap<String, String>,
+    view: &BrokerView<'_>,
+) -> (Option<String>, ConfigSource) {
+    if let Some(own) = overrides.get(key.name) {
+        return (Some(own.clone()), ConfigSource::Topic);
+    }
+    let names = key.synonym.map(broker_synonyms).unwrap_or_default();
+    for (layer, source) in view.layers().into_iter().zip(BROKER_SOURCES) {
+        if let Some((name, raw)) = names.iter().find_map(|name| Some((name, layer.get(*name)?))) {
+            return (Some(in_milliseconds(name, raw)), source);
+        }
+    }
+    let default = key.default.and_then(|default| key.parse(default).ok());
+    (default.map(|value| value.to_string()), ConfigSource::Default)
+}
+
+/// What the value of a key named after another unit is in milliseconds.
+fn in_milliseconds(name: &str, raw: &str) -> String {
+    let unit_ms: i64 = match name.rsplit_once('.') {
+        Some((_, "hours")) => 3_600_000,
+        Some((_, "minutes")) => 60_000,
+        _ => return raw.to_owned(),
+    };
+    raw.trim().parse::<i64>().map_or_else(|_| raw.to_owned(), |count| count.saturating_mul(unit_ms).to_string())
 }
 
 /// All configs of a consumer, share or streams group with `overrides`.
@@ -156,14 +208,13 @@ fn broker_entry(name: &str, view: &BrokerView<'_>, layers: Layers) -> ConfigEntr
 /// key's own name is left out: it belongs to another key.
 fn broker_values(name: &str, view: &BrokerView<'_>, layers: Layers) -> Vec<ConfigSynonym> {
     let names = broker_synonyms(name);
-    let sources = [ConfigSource::DynamicBroker, ConfigSource::DynamicDefaultBroker, ConfigSource::StaticBroker];
     let mut synonyms = Vec::new();
     let mut push = |name: &str, value: &str, source| {
         let key = BROKER_KEYS.find(name).or_else(|| BROKER_KEYS.find(listener_key(name)?));
         let value = (!key.is_none_or(ConfigKey::sensitive)).then(|| value.to_owned());
         synonyms.push(ConfigSynonym { name: name.to_owned(), value, source });
     };
-    for (layer, source) in view.layers().into_iter().zip(sources) {
+    for (layer, source) in view.layers().into_iter().zip(BROKER_SOURCES) {
         for name in &names {
             if let Some(value) = layer.get(*name) {
                 push(name, value, source);
@@ -235,6 +286,24 @@ mod tests {
             assert_eq!(show(&entries, name), want, "{name}");
         }
         assert!(entries.iter().all(|entry| entry.name != "internal.segment.bytes" && !entry.read_only));
+    }
+
+    #[test]
+    fn a_new_topic_shows_what_was_given() {
+        // Rule: values are shown unread, from the strongest layer that has any of the names that stand in (KafkaConfigSchema.java).
+        let config = BrokerConfig::from_pairs(&[("log.retention.hours", "2"), ("log.roll.hours", "3")]).expect("fits");
+        let (own, cluster) = (map(&[("log.retention.ms", "-2")]), map(&[("log.preallocate", "TRUE")]));
+        let view = BrokerView { config: &config, own: &own, cluster: &cluster };
+        let entries = describe_new_topic(&map(&[("flush.ms", " 5 ")]), &view);
+        for (name, want) in [
+            ("flush.ms", " 5  1 "),
+            ("retention.ms", "-2 2 "),
+            ("preallocate", "TRUE 3 "),
+            ("segment.ms", "10800000 4 "),
+            ("segment.bytes", "1073741824 5 "),
+        ] {
+            assert_eq!(show(&entries, name), want, "{name}");
+        }
     }
 
     #[test]

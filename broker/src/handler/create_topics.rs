@@ -12,7 +12,7 @@ use walser_protocol::messages::create_topics::{
 use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
-use crate::config::describe::{ConfigEntry, describe_topic};
+use crate::config::describe::{ConfigEntry, describe_new_topic};
 
 /// Makes topics.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
@@ -56,7 +56,9 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let view = context.shard.broker_view(&image);
     let described: Vec<Vec<ConfigEntry>> = outcomes
         .iter()
-        .map(|outcome| outcome.result.as_ref().map_or_else(|_| Vec::new(), |made| describe_topic(&made.configs, &view)))
+        .map(|outcome| {
+            outcome.result.as_ref().map_or_else(|_| Vec::new(), |made| describe_new_topic(&made.configs, &view))
+        })
         .collect();
     let messages: Vec<Option<String>> =
         outcomes.iter().map(|outcome| outcome.result.as_ref().err().and_then(ControlError::message)).collect();

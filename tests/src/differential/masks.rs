@@ -207,7 +207,11 @@ fn sort(fields: &[&str], world: &World, these: &mut [Tree], those: &mut [Tree]) 
         let field = |name: &&str| match element.field(name) {
             // Ids sort by what they name, or two orders would come of it.
             Some(Tree::Value(text)) => {
-                let kind = if *name == "producer_id" { Kind::ProducerId } else { Kind::TopicId };
+                let kind = match *name {
+                    "producer_id" => Kind::ProducerId,
+                    "topic_id" => Kind::TopicId,
+                    _ => return Some(Tree::value(text)),
+                };
                 let shared = common(kind, world, side, text);
                 Some(Tree::Value(shared.unwrap_or_else(|| text.clone())))
             }
@@ -217,8 +221,8 @@ fn sort(fields: &[&str], world: &World, these: &mut [Tree], those: &mut [Tree]) 
     };
     let keys = |side: usize, list: &[Tree]| list.iter().map(|element| key(side, element)).collect::<Vec<_>>();
     let before = keys(0, these) != keys(1, those);
-    these.sort_by_key(|element| key(0, element));
-    those.sort_by_key(|element| key(1, element));
+    these.sort_by_cached_key(|element| key(0, element));
+    those.sort_by_cached_key(|element| key(1, element));
     before && keys(0, these) == keys(1, those)
 }
 

@@ -45,7 +45,8 @@ impl World {
 
     /// Replaces what is only named differently on the two brokers by one name for both; `None` when the text is no such thing.
     pub fn common_name(&self, side: usize, text: &str) -> Option<String> {
-        let id = |ids: &Pair<Uuid>| ids[side].to_string() == text;
+        let named: Uuid = text.parse().ok()?;
+        let id = |ids: &Pair<Uuid>| ids[side] == named;
         if let Some(topic) = self.topics.iter().find(|topic| id(&topic.ids)) {
             return Some(format!("id of {}", topic.name));
         }

@@ -9,6 +9,8 @@ use super::{Case, Effect, Request};
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
+const CLIENT_METRICS: i8 = 16;
+const GROUP: i8 = 32;
 
 /// Values good and bad. Nothing here makes a broker delete or rewrite records while the run lasts, for two brokers would
 /// not do that at the same moment; recompression is left out because two libraries do not make the same bytes.
@@ -52,15 +54,61 @@ const OTHER_TOPIC_KEYS: [&str; 6] = [
 ];
 
 /// Dynamic ones that change nothing in what the other requests see, and some that are refused.
-const BROKER_CONFIGS: [(&str, &[&str]); 9] = [
-    ("log.cleaner.threads", &["1", "2", "-1", "x"]),
+const BROKER_CONFIGS: [(&str, &[&str]); 18] = [
+    ("log.cleaner.threads", &["1", "2", "4", "0", "-1", "x"]),
     ("log.cleaner.backoff.ms", &["15000", "1000", "-1"]),
-    ("log.retention.ms", &["604800000", "-1", "-2"]),
+    ("log.retention.ms", &["604800000", "-1", "-2", "0"]),
+    ("log.local.retention.ms", &["-2", "-1", "1000", "99999999999"]),
     ("log.cleaner.delete.retention.ms", &["86400000", "-1"]),
+    ("log.index.interval.bytes", &["4096", "8192", "-1"]),
+    ("log.segment.delete.delay.ms", &["60000", "70000", "-1"]),
     ("max.connections", &["2147483647", "10000", "-1"]),
-    ("background.threads", &["10", "0"]),
+    ("max.connections.per.ip", &["2147483647", "10000", "0", "-1"]),
+    ("min.insync.replicas", &["1", "0"]),
+    ("background.threads", &["10", "20", "5", "4", "21", "0"]),
+    ("num.io.threads", &["8", "9", "3", "17", "0"]),
+    ("num.network.threads", &["3", "4", "7", "0"]),
+    ("num.recovery.threads.per.data.dir", &["2", "4", "1", "9", "0"]),
+    ("log.cleanup.policy", &["delete", "shred"]),
     ("node.id", &["7"]),
     ("process.roles", &["broker"]),
+    ("no.such.config", &["1"]),
+];
+
+const GROUP_CONFIGS: [(&str, &[&str]); 15] = [
+    ("consumer.session.timeout.ms", &["45000", "60000", "44999", "60001", "0"]),
+    ("consumer.heartbeat.interval.ms", &["5000", "15000", "4999", "15001", "x"]),
+    ("consumer.assignment.interval.ms", &["1000", "0", "-1", "15001"]),
+    ("share.session.timeout.ms", &["45000", "44999"]),
+    ("share.heartbeat.interval.ms", &["5000", "15001"]),
+    ("share.record.lock.duration.ms", &["30000", "60000", "14999", "60001", "999"]),
+    ("share.delivery.count.limit", &["5", "10", "11", "1"]),
+    ("share.auto.offset.reset", &["earliest", "latest", "none", "by_duration:PT1H", "by_duration:1h"]),
+    ("share.isolation.level", &["read_committed", "read_all"]),
+    ("streams.session.timeout.ms", &["45000", "60001"]),
+    ("streams.num.standby.replicas", &["0", "2", "3", "-1"]),
+    ("streams.assignor.name", &["sticky", "loose", ""]),
+    ("streams.rack.aware.assignment.tags", &["zone,cluster", "zone,zone", "", "zone,"]),
+    ("errors.deadletterqueue.topic.name", &["", "letters", "__letters"]),
+    ("no.such.config", &["1"]),
+];
+
+/// Patterns are compared up to the equals sign: behind it is a regular expression of Java's.
+const CLIENT_METRICS_CONFIGS: [(&str, &[&str]); 4] = [
+    ("interval.ms", &["300000", "100", "3600000", "99", "3600001", "x"]),
+    ("metrics", &["org.apache.kafka.producer.,org.apache.kafka.consumer.", "*", "", "a,,b"]),
+    (
+        "match",
+        &[
+            "client_id=a",
+            "client_id=a,client_source_port=9092",
+            "client_id",
+            "client_id=",
+            "other=a",
+            "client_id=a=b",
+            "",
+        ],
+    ),
     ("no.such.config", &["1"]),
 ];
 
@@ -76,12 +124,24 @@ impl Case<'_> {
         (name, if self.rng.chance(4) { None } else { Some(*self.rng.pick(values)) })
     }
 
+    fn group_config(&mut self) -> (&'static str, Option<&'static str>) {
+        let (name, values) = *self.rng.pick(&GROUP_CONFIGS);
+        (name, if self.rng.chance(4) { None } else { Some(*self.rng.pick(values)) })
+    }
+
+    fn client_metrics_config(&mut self) -> (&'static str, Option<&'static str>) {
+        let (name, values) = *self.rng.pick(&CLIENT_METRICS_CONFIGS);
+        (name, if self.rng.chance(4) { None } else { Some(*self.rng.pick(values)) })
+    }
+
     /// Type and name of a resource; the types are those served, and one that nobody knows.
     fn resource(&mut self) -> (i8, &'static str) {
-        match self.rng.below(12) {
+        match self.rng.below(14) {
             0..8 => (TOPIC, self.topic_name()),
             8 | 9 => (BROKER, *self.rng.pick(&["1", "1", "1", "", "7", "x"])),
             10 => (BROKER, ""),
+            11 => (GROUP, *self.rng.pick(&["group", "group", "other group", ""])),
+            12 => (CLIENT_METRICS, *self.rng.pick(&["subscription", "subscription", "other one", ""])),
             _ => (*self.rng.pick(&[0, 1, 99]), "x"),
         }
     }
@@ -103,6 +163,9 @@ impl Case<'_> {
             let configuration_keys = match (resource_type, self.rng.below(3)) {
                 // All that a broker says of itself is about where it runs and what it is.
                 (TOPIC, 0) => None,
+                (BROKER, 0) if resource_name.is_empty() => None,
+                (GROUP | CLIENT_METRICS, 0) => None,
+                (GROUP | CLIENT_METRICS, _) => Some(vec![self.config_of(resource_type).0]),
                 (BROKER, _) => Some(vec![self.broker_config().0, self.broker_config().0]),
                 (_, 1) => Some(vec![*self.rng.pick(&OTHER_TOPIC_KEYS), "no.such.config"]),
                 _ => Some((0..3).map(|_| self.topic_config().0).collect()),
@@ -124,7 +187,12 @@ impl Case<'_> {
     }
 
     fn config_of(&mut self, resource_type: i8) -> (&'static str, Option<&'static str>) {
-        if resource_type == BROKER { self.broker_config() } else { self.topic_config() }
+        match resource_type {
+            BROKER => self.broker_config(),
+            GROUP => self.group_config(),
+            CLIENT_METRICS => self.client_metrics_config(),
+            _ => self.topic_config(),
+        }
     }
 
     pub(super) fn alter_configs(&mut self) -> Option<Request> {
