@@ -599,6 +599,10 @@ mod tests {
             (("match", SET, Some("client=a")), "InvalidConfig: Illegal client matching pattern: client=a"),
             (("match", SET, Some("client_id=a=b")), "InvalidConfig: Illegal client matching pattern: client_id=a=b"),
             (("match", SET, Some("client_id=")), "InvalidConfig: Illegal client matching pattern: client_id="),
+            (
+                ("match", APPEND, Some("client_id=a")),
+                "InvalidConfig: Can't APPEND to key match because its type is not LIST.",
+            ),
             (("nope", SET, Some("5")), "InvalidRequest: Unknown client metrics configuration: nope"),
         ] {
             assert_eq!(plan(Resource::ClientMetrics, &[], change), want, "{change:?}");

@@ -58,7 +58,13 @@ impl BrokerRules {
 
 impl ConfigRules for BrokerRules {
     fn is_list(&self, resource: &ConfigResource, key: &str) -> bool {
-        Self::key(resource, key).is_some_and(|key| key.kind == ConfigType::List)
+        match resource {
+            // Kafka's controller knows no types of theirs, and appends to nothing.
+            ConfigResource::ClientMetrics(_) | ConfigResource::Group(_) => false,
+            ConfigResource::Topic(_) | ConfigResource::Broker(_) | ConfigResource::DefaultBroker => {
+                Self::key(resource, key).is_some_and(|key| key.kind == ConfigType::List)
+            }
+        }
     }
 
     fn is_known(&self, resource: &ConfigResource, key: &str) -> bool {

@@ -360,8 +360,10 @@ fn delete_topics_answers_as_kafka_does() {
         ]
     );
     assert_eq!((results[5].name.as_deref(), results[5].topic_id), (Some("c"), c.get()));
-    let results = cluster.delete(vec![TopicSelector::by_id(c)]);
-    assert_eq!((results[0].name.as_deref(), &results[0].result), (Some("c"), &Ok(())));
+    let by_name = || TopicSelector::by_name("c");
+    let results = cluster.delete(vec![by_name(), by_name(), TopicSelector::by_id(c)]);
+    assert_eq!(results[0].result, Err(ControlError::DuplicateTopicName));
+    assert_eq!((results[1].name.as_deref(), &results[1].result), (Some("c"), &Ok(())));
     let results = cluster.delete(vec![TopicSelector::by_name("a")]);
     assert_eq!((results[0].topic_id, &results[0].result), (a.get(), &Ok(())));
     assert!(cluster.image.topic("a").is_none() && cluster.image.topic_by_id(a).is_none());

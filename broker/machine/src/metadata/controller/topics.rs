@@ -205,10 +205,12 @@ impl Controller {
         let names: Vec<&str> = names.filter_map(|topic| topic.name.as_deref()).collect();
         let ids = request.topics.iter().filter(|topic| topic.name.is_none() && !topic.topic_id.is_zero());
         let ids: Vec<Uuid> = ids.map(|topic| topic.topic_id).collect();
-        let named: BTreeSet<Uuid> =
-            names.iter().filter_map(|name| image.topic(name)).map(|topic| topic.topic_id.get()).collect();
+        let duplicate_names = repeated(names.iter().copied());
+        // A name that is refused for itself does not stand in the way of an id.
+        let named = names.iter().filter(|name| !duplicate_names.contains(**name)).filter_map(|name| image.topic(name));
+        let named: BTreeSet<Uuid> = named.map(|topic| topic.topic_id.get()).collect();
         let asked = Asked {
-            duplicate_names: repeated(names.iter().copied()),
+            duplicate_names,
             duplicate_ids: repeated(ids.iter()),
             twice: ids.iter().copied().filter(|id| named.contains(id)).collect(),
         };
