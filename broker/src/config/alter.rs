@@ -460,10 +460,8 @@ mod tests {
     }
 
     fn stored(record: &MetadataRecord) -> String {
-        match record {
-            MetadataRecord::Config { key, value, .. } => format!("{key}={}", value.as_deref().unwrap_or("none")),
-            other => panic!("{other:?} is no config"),
-        }
+        let MetadataRecord::Config { key, value, .. } = record else { panic!("{record:?} is no config") };
+        format!("{key}={}", value.as_deref().unwrap_or("none"))
     }
 
     #[test]

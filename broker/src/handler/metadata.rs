@@ -252,7 +252,6 @@ mod tests {
             let one = |(name, topic_id): &(Option<&'static str>, Uuid)| MetadataRequestTopic {
                 name: *name,
                 topic_id: *topic_id,
-                ..MetadataRequestTopic::default()
             };
             let request = MetadataRequest {
                 topics: topics.map(|topics: &[_]| topics.iter().map(one).collect()),

@@ -421,24 +421,6 @@ fn incremental_alter_configs_answers_as_kafka_does() {
         (2, "a", vec![("nope", set, Some("1"))], "Unknown topic config name: nope"),
         (2, "a", vec![], "ok"),
         (2, "none", vec![("retention.ms", set, Some("1"))], "The topic 'none' does not exist."),
-        (
-            2,
-            "none",
-            vec![("retention.ms", set, Some("x"))],
-            "Invalid value x for configuration retention.ms: Not a number of type LONG",
-        ),
-        (
-            2,
-            "bad/name",
-            vec![("retention.ms", append, Some("1"))],
-            "Can't APPEND to key retention.ms because its type is not LIST.",
-        ),
-        (
-            2,
-            "bad/name",
-            vec![("retention.ms", set, Some("x"))],
-            "Topic name is invalid: 'bad/name' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
-        ),
         (2, "", vec![("retention.ms", set, Some("1"))], "Default topic resources are not allowed."),
         (32, "", vec![], "Default group resources are not allowed."),
         (4, "9", vec![], "Unexpected broker id, expected 1, but received 9"),
@@ -452,7 +434,7 @@ fn incremental_alter_configs_answers_as_kafka_does() {
             vec![("num.io.threads", append, Some("2"))],
             "Config value append is not allowed for config key: num.io.threads",
         ),
-        (4, "1", vec![("num.io.threads", append, Some("2")), ("x", 9, Some("2"))], "Unknown operations type 9"),
+        (4, "1", vec![("num.io.threads", 9, Some("2"))], "Unknown operations type 9"),
         (2, "a", vec![("a", set, None), ("b", set, None)], "Null value not supported for : a, b"),
         (16, "", vec![], "Subscription name can't be empty"),
         (8, "1", vec![("kafka", set, Some("INFO"))], "Logger kafka does not exist!"),
@@ -465,15 +447,48 @@ fn incremental_alter_configs_answers_as_kafka_does() {
     assert_eq!(cluster.config(&topic, "cleanup.policy").as_deref(), Some("delete,compact"));
     assert_eq!(cluster.alter(2, "a", &[("cleanup.policy", subtract, Some("delete"))]), "ok");
     assert_eq!(cluster.config(&topic, "cleanup.policy").as_deref(), Some("compact"));
-    for (operation, value, want) in
-        [(append, "", "compact,"), (append, " compact", "compact, compact"), (subtract, "compact", " compact")]
-    {
-        assert_eq!(cluster.alter(2, "a", &[("cleanup.policy", operation, Some(value))]), "ok");
-        assert_eq!(cluster.config(&topic, "cleanup.policy").as_deref(), Some(want));
-    }
     assert_eq!(cluster.config(&ConfigResource::DefaultBroker, "unknown.key").as_deref(), Some("3"));
     assert_eq!(cluster.alter(2, "a", &[("retention.ms", delete, None), ("cleanup.policy", delete, None)]), "ok");
     assert!(cluster.image.topic_configs("a").is_empty());
+}
+
+#[test]
+fn a_change_is_checked_before_what_it_changes() {
+    // Rule: a wrong operation comes before a bad name, a bad name before a wrong value, and all of them before a missing topic;
+    // of a broker an unknown operation comes before all others.
+    let mut cluster = Cluster::with_brokers(1);
+    let (set, append) = (ConfigOperation::SET, ConfigOperation::APPEND);
+    let appended = "Can't APPEND to key retention.ms because its type is not LIST.";
+    let value = "Invalid value x for configuration retention.ms: Not a number of type LONG";
+    let name = "Topic name is invalid: 'bad/name' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'";
+    let cases: [(i8, &str, &[Operation<'_>], &str); 5] = [
+        (2, "none", &[("retention.ms", append, Some("1"))], appended),
+        (2, "none", &[("retention.ms", set, Some("x"))], value),
+        (2, "bad/name", &[("retention.ms", append, Some("1"))], appended),
+        (2, "bad/name", &[("retention.ms", set, Some("x"))], name),
+        (4, "1", &[("num.io.threads", append, Some("2")), ("x", 9, Some("2"))], "Unknown operations type 9"),
+    ];
+    for (kind, name, operations, want) in cases {
+        assert_eq!(cluster.alter(kind, name, operations), want, "{kind} {name} {operations:?}");
+    }
+}
+
+#[test]
+fn lists_are_taken_apart_at_commas_alone() {
+    // Rule: spaces belong to an element, an empty one can be appended, and commas at the end are nothing.
+    let mut cluster = Cluster::with_brokers(1);
+    cluster.create_one(configured("a", &[("cleanup.policy", Some("compact"))]));
+    let topic = ConfigResource::Topic("a".to_owned());
+    let (append, subtract) = (ConfigOperation::APPEND, ConfigOperation::SUBTRACT);
+    for (operation, value, want) in [
+        (append, "", "compact,"),
+        (append, ",", "compact"),
+        (append, " compact,compact", "compact, compact"),
+        (subtract, "compact", " compact"),
+    ] {
+        assert_eq!(cluster.alter(2, "a", &[("cleanup.policy", operation, Some(value))]), "ok");
+        assert_eq!(cluster.config(&topic, "cleanup.policy").as_deref(), Some(want));
+    }
 }
 
 #[test]
