@@ -196,8 +196,16 @@ impl Case<'_> {
     }
 
     pub(super) fn alter_configs(&mut self) -> Option<Request> {
-        let mut resources = Vec::new();
+        let mut resources: Vec<AlterConfigsResource<'_>> = Vec::new();
         for (resource_type, resource_name) in self.resources() {
+            // Kafka stumbles over a resource that comes twice and never answers; types it does not know are one to it.
+            let known = |number: i8| if number < TOPIC || number > GROUP { 0 } else { number };
+            if resources
+                .iter()
+                .any(|other| other.resource_name == resource_name && known(other.resource_type) == known(resource_type))
+            {
+                continue;
+            }
             let configs = self.some(|case| {
                 let (name, value) = case.config_of(resource_type);
                 AlterableConfig { name, value }
