@@ -27,6 +27,8 @@ pub enum DecodeError {
     BadString { field: &'static str },
     #[error("{field}: a number of variable length without an end")]
     BadVarint { field: &'static str },
+    #[error("more than {max} array elements in one message")]
+    TooManyElements { max: usize },
     #[error("{count} tagged fields in one struct")]
     TooManyTags { count: u32 },
     #[error("{left} bytes after the end")]
@@ -42,11 +44,20 @@ pub struct Reader<'a> {
     /// Bytes that the elements still to come of the arrays being read need at least. An inner array may not claim them,
     /// so what all arrays reserve together stays within the bytes there are.
     owed: usize,
+    /// Elements that arrays may still have, of so many.
+    elements_left: usize,
+    elements_max: usize,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { left: bytes, owed: 0 }
+        Self::with_elements_max(bytes, usize::MAX)
+    }
+
+    /// A reader of a message whose arrays, inner ones included, have at most so many elements together: what becomes of
+    /// an element may take far more memory than its bytes.
+    pub fn with_elements_max(bytes: &'a [u8], elements_max: usize) -> Self {
+        Self { left: bytes, owed: 0, elements_left: elements_max, elements_max }
     }
 
     /// Bytes not yet read.
@@ -208,6 +219,10 @@ impl<'a> Reader<'a> {
         if count > ARRAY_LEN_MAX || count.saturating_mul(element_len_min) > free {
             return Err(DecodeError::BadLength { field, len: raw });
         }
+        match self.elements_left.checked_sub(count) {
+            Some(left) => self.elements_left = left,
+            None => return Err(DecodeError::TooManyElements { max: self.elements_max }),
+        }
         Ok(Some(count))
     }
 
@@ -288,7 +303,7 @@ impl<'a> Reader<'a> {
         if size > self.left.len().saturating_sub(self.owed) {
             return Err(DecodeError::BadLength { field, len: i64::from(len) });
         }
-        Ok((tag, Self::new(self.take(size, field)?)))
+        Ok((tag, Self::with_elements_max(self.take(size, field)?, self.elements_left)))
     }
 
     /// Tagged fields of a struct that knows none.
@@ -352,6 +367,19 @@ mod tests {
         assert_eq!(outer(&[3, 2, 9, 2, 9]), Ok(2));
         assert_eq!(outer(&[3, 3, 9, 9, 1]), Ok(2));
         assert_eq!(outer(&[3, 4, 9, 9, 9]), Err(DecodeError::BadLength { field: "inner", len: 3 }));
+    }
+
+    #[test]
+    fn elements_are_counted_over_all_arrays() {
+        // Rule: outer and inner arrays share one bound, and a count above it is refused before anything is reserved.
+        let inner = |reader: &mut Reader<'_>| reader.array(false, 1, "inner", |reader| reader.i8("element"));
+        let bytes = [&[0, 0, 0, 2][..], &[0, 0, 0, 1, 7], &[0, 0, 0, 2, 8, 9]].concat();
+        for (elements_max, fits) in [(5, true), (4, false), (1, false)] {
+            let mut reader = Reader::with_elements_max(&bytes, elements_max);
+            let decoded = reader.array(false, 4, "outer", inner);
+            let want = DecodeError::TooManyElements { max: elements_max };
+            assert_eq!(decoded.err(), (!fits).then_some(want), "{elements_max}");
+        }
     }
 
     #[test]

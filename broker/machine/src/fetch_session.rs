@@ -236,18 +236,22 @@ pub struct FetchSessions {
     slots_max: usize,
     /// What this cache may give away.
     ids: RangeInclusive<i32>,
+    partitions_max: usize,
+    /// Of all sessions together.
+    partition_count: usize,
     sessions: BTreeMap<i32, Session>,
     /// State of the generator of session ids.
     id_state: u64,
 }
 
 impl FetchSessions {
-    /// `slots_max`: this shard's part of `max.incremental.fetch.session.cache.slots`. `seed` makes ids hard to guess.
-    /// There are never as many sessions as ids, so that a free one is found soon.
-    pub fn new(slots_max: usize, ids: RangeInclusive<i32>, seed: u64) -> Self {
+    /// `slots_max`: this shard's part of `max.incremental.fetch.session.cache.slots`. `partitions_max`: what all sessions
+    /// together may remember, which Kafka does not bound. `seed` makes ids hard to guess. There are never as many sessions as
+    /// ids, so that a free one is found soon.
+    pub fn new(slots_max: usize, partitions_max: usize, ids: RangeInclusive<i32>, seed: u64) -> Self {
         let half = usize::try_from(ids.end().saturating_sub(*ids.start()) / 2).unwrap_or(0);
         let slots_max = slots_max.min(half);
-        Self { slots_max, ids, sessions: BTreeMap::new(), id_state: seed }
+        Self { slots_max, ids, partitions_max, partition_count: 0, sessions: BTreeMap::new(), id_state: seed }
     }
 
     /// Sessions at present.
@@ -261,7 +265,9 @@ impl FetchSessions {
 
     /// Ends a session, if it is there.
     pub fn close(&mut self, session_id: i32) {
-        self.sessions.remove(&session_id);
+        if let Some(session) = self.sessions.remove(&session_id) {
+            self.partition_count -= session.partitions.len();
+        }
     }
 
     /// Finds out what to read for a request. `now`: time since an arbitrary start.
@@ -280,6 +286,7 @@ impl FetchSessions {
         if session.uses_topic_ids != uses_topic_ids {
             return Err(SessionError::TopicIdError);
         }
+        let before = session.partitions.len();
         for (key, wish) in partitions {
             session.put(key, wish);
         }
@@ -287,10 +294,18 @@ impl FetchSessions {
             session.forget(key);
         }
         session.used_at = now;
-        if session.partitions.is_empty() {
-            self.sessions.remove(&session_id);
+        let (is_empty, after) = (session.partitions.is_empty(), session.partitions.len());
+        self.partition_count = self.partition_count - before + after;
+        if is_empty {
+            self.close(session_id);
             return Ok(FetchContext { kind: Kind::Sessionless, partitions: Vec::new(), was_topic_known: Vec::new() });
         }
+        if self.partition_count > self.partitions_max {
+            // The client begins again, and goes without a session when there is no room for it.
+            self.close(session_id);
+            return Err(SessionError::IdNotFound);
+        }
+        let session = self.sessions.get_mut(&session_id).ok_or(SessionError::IdNotFound)?;
         session.next_epoch = next_epoch(session_epoch);
         let partitions = session.partitions.values().map(|cached| (cached.key.clone(), cached.wish)).collect();
         let was_topic_known = session.partitions.values().map(|cached| cached.was_topic_known).collect();
@@ -343,6 +358,7 @@ impl FetchSessions {
             session.note(key, *state);
         }
         let session_id = self.new_id();
+        self.partition_count += session.partitions.len();
         self.sessions.insert(session_id, session);
         Some(session_id)
     }
@@ -350,7 +366,8 @@ impl FetchSessions {
     /// Evicts one session when there are too many: one not used for long, or one smaller than the newcomer that is not
     /// young any more.
     fn make_room(&mut self, newcomer_partitions: usize, now: Duration) -> bool {
-        if self.sessions.len() < self.slots_max {
+        let fits = |count: usize| count.saturating_add(newcomer_partitions) <= self.partitions_max;
+        if self.sessions.len() < self.slots_max && fits(self.partition_count) {
             return true;
         }
         let idle = self
@@ -367,8 +384,11 @@ impl FetchSessions {
                 })
                 .min_by_key(|(_, session)| session.partitions.len())
         };
-        let Some((&session_id, _)) = idle.or_else(smaller) else { return false };
-        self.sessions.remove(&session_id);
+        let Some((&session_id, evicted)) = idle.or_else(smaller) else { return false };
+        if !fits(self.partition_count - evicted.partitions.len()) {
+            return false;
+        }
+        self.close(session_id);
         true
     }
 
@@ -398,7 +418,7 @@ mod tests {
     const START: Duration = Duration::from_secs(1000);
 
     fn cache(slots_max: usize) -> FetchSessions {
-        FetchSessions::new(slots_max, IdRanges::new(1).of(0), 1)
+        FetchSessions::new(slots_max, 1000, IdRanges::new(1).of(0), 1)
     }
 
     fn key(partition_index: i32) -> FetchKey {
@@ -493,6 +513,20 @@ mod tests {
         assert!(sessions.is_empty());
     }
 
+    /// What all sessions remember together is bounded: there is no session beyond it, and one that grows beyond it ends.
+    #[test]
+    fn partitions_are_bounded() {
+        let mut sessions = FetchSessions::new(10, 3, IdRanges::new(1).of(0), 1);
+        let id = created(&mut sessions, &[(0, 5), (1, 5)]);
+        let context = sessions.begin(request(0, 0, &[(0, 5), (1, 5)]), START).expect("full");
+        assert_eq!(sessions.finish(&context, &[quiet(5); 2], START).session_id, NO_SESSION);
+        let context = sessions.begin(request(id, 1, &[(2, 5)]), START).expect("three fit");
+        sessions.finish(&context, &[quiet(5); 3], START);
+        assert_eq!(sessions.begin(request(id, 2, &[(3, 5)]), START).map(drop), Err(SessionError::IdNotFound));
+        assert!(sessions.is_empty());
+        created(&mut sessions, &[(0, 5), (1, 5), (2, 5)]);
+    }
+
     /// A full cache gives no session until one is idle for long, or small and not young.
     #[test]
     fn eviction() {
@@ -511,7 +545,7 @@ mod tests {
         for caches in [1, 2, 3, 64] {
             let ranges = IdRanges::new(caches);
             for place in 0..caches {
-                let mut sessions = FetchSessions::new(10, ranges.of(place), u64::from(place));
+                let mut sessions = FetchSessions::new(10, 1000, ranges.of(place), u64::from(place));
                 for _ in 0..5 {
                     assert_eq!(ranges.place_of(created(&mut sessions, &[(0, 5)])), Some(place));
                 }

@@ -7,17 +7,17 @@ use walser_machine::metadata::controller::{
     AlterConfigs, AlterConfigsResourceResult, Command, ConfigOperation, ControlError, IncrementalAlterConfigs,
     IncrementalAlterConfigsResource, ReplaceConfigsResource, Reply,
 };
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::alter_configs::{
     AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse,
 };
 use walser_protocol::messages::incremental_alter_configs::{self as incremental, IncrementalAlterConfigsRequest};
-use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 
 /// AlterConfigs.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match AlterConfigsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),
@@ -49,7 +49,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
 
 /// IncrementalAlterConfigs.
 pub async fn handle_incremental(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match IncrementalAlterConfigsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -11,7 +11,7 @@ use walser_machine::metadata::MetadataImage;
 use walser_protocol::messages::api_versions::{
     ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
 };
-use walser_protocol::{ApiKey, ErrorCode, Reader};
+use walser_protocol::{ApiKey, ErrorCode};
 
 use super::{Frame, HandlerOutcome, RequestContext, dispatch};
 
@@ -33,7 +33,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         };
         return context.reply_in_version(0, &response);
     }
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match ApiVersionsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

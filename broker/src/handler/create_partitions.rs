@@ -3,16 +3,16 @@
 use walser_machine::metadata::controller::{
     Command, ControlError, CreatePartitions, CreatePartitionsTopic as Wish, Reply,
 };
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::create_partitions::{
     CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 
 /// Adds partitions.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match CreatePartitionsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

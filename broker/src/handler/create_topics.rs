@@ -6,17 +6,17 @@
 use walser_machine::metadata::controller::{
     Command, ControlError, CreatableTopic, CreatableTopicResult as Outcome, CreateTopics, ManualAssignment, Reply,
 };
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::create_topics::{
     CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 use crate::config::describe::{ConfigEntry, describe_new_topic};
 
 /// Makes topics.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match CreateTopicsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -1,8 +1,8 @@
 //! DeleteTopics, versions 1 to 6, by name and, in version 6, by id. Answered when no shard serves the topics any more.
 
 use walser_machine::metadata::controller::{Command, ControlError, DeleteTopics, Reply, TopicSelector};
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::delete_topics::{DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse};
-use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 
@@ -13,7 +13,7 @@ const TOPIC_IDS_FROM: i16 = 6;
 
 /// Deletes topics.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DeleteTopicsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -2,10 +2,10 @@
 //!
 //! Every listener is a broker's, so whoever asks for controllers is at the wrong endpoint.
 
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::describe_cluster::{
     DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::metadata::{CLUSTER_OPERATIONS, endpoint};
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -15,7 +15,7 @@ const CONTROLLERS: i8 = 2;
 
 /// Describes the cluster.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DescribeClusterRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::records::ConfigResource;
 use walser_machine::metadata::topic_name::validate_topic_name;
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
     DescribeConfigsResult, DescribeConfigsSynonym,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 use crate::config::describe::{
@@ -33,7 +33,7 @@ const TYPES: [i8; 5] = [
 
 /// Describes the configs of resources.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DescribeConfigsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),
@@ -44,8 +44,9 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         return context.reply(&DescribeConfigsResponse { throttle_time_ms: 0, results });
     }
     let image = context.shard.image();
+    let mut room = context.shard.request_elements_max();
     let described: Vec<Result<Vec<ConfigEntry>, Refusal>> =
-        request.resources.iter().map(|resource| describe(&context, &image, resource)).collect();
+        request.resources.iter().map(|resource| describe(&context, &image, resource, &mut room)).collect();
     let results = request.resources.iter().zip(&described).map(|(resource, described)| {
         let mut result = DescribeConfigsResult {
             resource_type: resource.resource_type,
@@ -78,7 +79,12 @@ fn describe(
     context: &RequestContext,
     image: &MetadataImage,
     resource: &DescribeConfigsResource<'_>,
+    room: &mut usize,
 ) -> Result<Vec<ConfigEntry>, Refusal> {
+    if *room == 0 {
+        // A few bytes of request name configs of many kilobytes, and may do so over and over.
+        return Err(invalid("there is no memory for so many configs in one answer; ask for fewer".to_owned()));
+    }
     let mut entries = all(context, image, resource)?;
     if let Some(keys) = &resource.configuration_keys
         && !keys.is_empty()
@@ -86,6 +92,7 @@ fn describe(
         let wanted: BTreeSet<&str> = keys.iter().copied().collect();
         entries.retain(|entry| wanted.contains(entry.name.as_str()));
     }
+    *room = room.saturating_sub(entries.len());
     Ok(entries)
 }
 

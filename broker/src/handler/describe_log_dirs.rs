@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::describe_log_dirs::{
     DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult,
     DescribeLogDirsTopic,
 };
-use walser_protocol::{ErrorCode, Reader};
 use walser_storage::disk::{Disk, Space};
 
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -16,7 +16,7 @@ use crate::shard::service::{ShardReply, ShardRequest};
 
 /// Sizes of every log asked for, of all logs when the list is null.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DescribeLogDirsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use walser_machine::metadata::topic_name::validate_topic_name;
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -18,7 +18,7 @@ use crate::shard::service::{ShardReply, ShardRequest};
 
 /// Lists producers in ascending order of id.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DescribeProducersRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

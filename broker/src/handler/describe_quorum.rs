@@ -3,12 +3,12 @@
 //! The log is counted in batches of metadata records, which is what its offsets are here. Every start begins a new epoch.
 
 use walser_machine::metadata::MetadataImage;
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::describe_quorum::{
     DescribeQuorumRequest, DescribeQuorumResponse, Listener, Node, ReplicaState, ResponsePartitionData,
     ResponseTopicData,
 };
 use walser_protocol::types::Uuid;
-use walser_protocol::{ErrorCode, Reader};
 use walser_storage::runtime::Runtime;
 
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -20,7 +20,7 @@ const DIRECTORIES_FROM: i16 = 2;
 
 /// Describes the quorum.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DescribeQuorumRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

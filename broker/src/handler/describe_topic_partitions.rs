@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use walser_machine::metadata::image::TopicImage;
 use walser_machine::metadata::topic_name::validate_topic_name;
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::describe_topic_partitions::{
     DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic, ResponseCursor,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::metadata::TOPIC_OPERATIONS;
 use super::topics::is_internal;
@@ -19,7 +19,7 @@ use super::{Frame, HandlerOutcome, RequestContext};
 
 /// Describes one page of topics.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DescribeTopicPartitionsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -24,6 +24,9 @@ use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
 use crate::shard::Shard;
 
+/// Bytes a request other than Produce is charged for each of its own, beside themselves.
+const DECODED_FACTOR: usize = 8;
+
 /// What may be worked on beside what on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
@@ -120,13 +123,17 @@ pub fn parse(
     shard: &Rc<Shard>,
     connection: &Rc<ConnectionInfo>,
     bytes: BytesMut,
-    units: MemoryUnits,
+    mut units: MemoryUnits,
 ) -> Result<Request, CloseReason> {
     let mut reader = Reader::new(&bytes);
     let header = RequestHeader::decode(&mut reader).map_err(CloseReason::Header)?;
     let body_start = bytes.len() - reader.left().len();
     let (api_key, api_version) = (header.api_key, header.api_version);
     let route = find(api_key, api_version).ok_or(CloseReason::Unsupported { api_key, api_version })?;
+    if route.key != ApiKey::Produce {
+        // All of it is elements, and each becomes more than it was; of a produce request most is records.
+        units.grow(bytes.len().saturating_mul(DECODED_FACTOR));
+    }
     let context = RequestContext {
         shard: Rc::clone(shard),
         connection: Rc::clone(connection),
@@ -137,7 +144,7 @@ pub fn parse(
         received_at: shard.runtime.now(),
         order: Rc::default(),
     };
-    Ok(Request { route, context, frame: Frame::new(bytes, body_start, units) })
+    Ok(Request { route, context, frame: Frame::new(bytes, body_start, shard.request_elements_max(), units) })
 }
 
 fn find(api_key: i16, api_version: i16) -> Option<Route> {

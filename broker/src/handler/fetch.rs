@@ -21,7 +21,7 @@ use walser_protocol::messages::fetch::{
 };
 use walser_protocol::records::batch::BatchView;
 use walser_protocol::types::{Records, Uuid};
-use walser_protocol::{ApiKey, DecodeError, ErrorCode, Reader};
+use walser_protocol::{ApiKey, DecodeError, ErrorCode};
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Closed;
 
@@ -29,6 +29,8 @@ use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
 use crate::driver::partition::fetch::{FetchPart, FetchShard, FetchWait, Fetched, FetchedData, is_enough};
 use crate::error::Refusal;
+use crate::net::admission::MemoryUnits;
+use crate::shard::REQUEST_ELEMENT_BYTES;
 use crate::shard::placement::ShardId;
 use crate::shard::service::{ShardReply, ShardRequest};
 
@@ -70,16 +72,28 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         Ok(parsed) => parsed,
         Err(error) => return context.malformed(&error),
     };
-    drop(frame);
     let session = match begin(&context, request).await {
         Ok(session) => session,
         Err(error) => return refuse(&context, error),
     };
     let plan = Plan { slots: slots(&context, &session), session, limits };
-    let outcomes = read(&context, &plan).await;
+    let (bytes, mut units) = frame.into_bytes();
+    drop(bytes);
+    // A session's request names no partition and works on all of them.
+    units.settle(plan.slots.len().saturating_mul(REQUEST_ELEMENT_BYTES));
+    let (outcomes, mut memory) = read(&context, &plan).await;
     let states: Vec<FetchedState> = plan.slots.iter().zip(&outcomes).map(fetched_state).collect();
     let told = finish(&context, &plan.session, states).await;
-    answer(&context, &plan, &outcomes, &told)
+    let outcome = answer(&context, &plan, &outcomes, &told);
+    drop(outcomes);
+    match outcome {
+        HandlerOutcome::Reply(mut reply) => {
+            memory.settle(reply.len_bytes());
+            reply.units = Some(memory);
+            HandlerOutcome::Reply(reply)
+        }
+        other @ (HandlerOutcome::NoReply | HandlerOutcome::Close(_)) => other,
+    }
 }
 
 /// Begins where the session lives, which is another shard when the client has come back on another connection.
@@ -117,10 +131,11 @@ fn home(context: &RequestContext, session_id: i32) -> Option<ShardId> {
 }
 
 fn parse(context: &RequestContext, frame: &Frame) -> Result<(SessionRequest, Limits), DecodeError> {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = FetchRequest::decode(&mut reader, context.version)?;
     let positive = |raw: i32| usize::try_from(raw).unwrap_or(0);
-    let max_bytes = positive(request.max_bytes).min(context.shard.fetch_bytes_max());
+    let limit = context.shard.fetch_bytes_max().min(context.shard.response_bytes_max());
+    let max_bytes = positive(request.max_bytes).min(limit);
     let limits = Limits {
         max_wait: Duration::from_millis(positive(request.max_wait_ms) as u64),
         min_bytes: positive(request.min_bytes).min(max_bytes),
@@ -193,8 +208,9 @@ fn missing(code: ErrorCode, was_known: bool) -> ErrorCode {
     if was_known && code == ErrorCode::UnknownTopicId { ErrorCode::UnknownTopicOrPartition } else { code }
 }
 
-/// Reads every partition, waiting where that is asked for; one outcome for each slot.
-async fn read(context: &RequestContext, plan: &Plan) -> Vec<Result<FetchedData, Refusal>> {
+/// Reads every partition, waiting where that is asked for; one outcome for each slot. What is read is held in memory until
+/// the client has taken it, so there has to be room for it first; while it is waited for, none is held.
+async fn read(context: &RequestContext, plan: &Plan) -> (Vec<Result<FetchedData, Refusal>>, MemoryUnits) {
     let mut by_shard: BTreeMap<ShardId, Vec<FetchPart>> = BTreeMap::new();
     for part in plan.slots.iter().filter_map(|slot| slot.target.as_ref().ok()) {
         let owner = context.shard.owner(part.partition);
@@ -204,17 +220,25 @@ async fn read(context: &RequestContext, plan: &Plan) -> Vec<Result<FetchedData, 
         && plan.limits.min_bytes > 0
         && !plan.slots.is_empty()
         && plan.slots.iter().all(|slot| slot.target.is_ok());
-    if by_shard.len() == 1 || !may_wait {
-        let wait = (may_wait).then(|| wait_for(context, plan.limits.min_bytes, plan.limits.max_wait));
-        let fetched = fetch_all(context, plan, &by_shard, wait).await;
-        return fill(plan, fetched);
+    let memory = room(context, plan, &by_shard).await;
+    if context.connection.is_broken() {
+        // Others wait for the memory.
+        return (fill(plan, Vec::new()), memory);
     }
-    let fetched = fetch_all(context, plan, &by_shard, None).await;
-    if is_enough(&fetched, plan.limits.min_bytes) {
-        return fill(plan, fetched);
+    let fetched = fetch_all(context, plan, &by_shard).await;
+    if !may_wait || is_enough(&fetched, plan.limits.min_bytes) {
+        return (fill(plan, fetched), memory);
     }
-    wait_any(context, plan, &by_shard, &fetched).await;
-    fill(plan, fetch_all(context, plan, &by_shard, None).await)
+    drop(memory);
+    wait_any(context, plan, &by_shard, fetched).await;
+    let memory = room(context, plan, &by_shard).await;
+    (fill(plan, fetch_all(context, plan, &by_shard).await), memory)
+}
+
+/// Memory for the most that may be read.
+async fn room(context: &RequestContext, plan: &Plan, by_shard: &BTreeMap<ShardId, Vec<FetchPart>>) -> MemoryUnits {
+    let wished = by_shard.values().flatten().fold(0_usize, |sum, part| sum.saturating_add(part.max_bytes));
+    context.shard.wait_for_memory(context.shard.replies.acquire(wished.min(plan.limits.max_bytes))).await
 }
 
 fn wait_for(context: &RequestContext, min_bytes: usize, wait: Duration) -> FetchWait {
@@ -226,27 +250,18 @@ async fn fetch_all(
     context: &RequestContext,
     plan: &Plan,
     by_shard: &BTreeMap<ShardId, Vec<FetchPart>>,
-    wait: Option<FetchWait>,
 ) -> Vec<Fetched> {
     let mut dispatched = Vec::with_capacity(by_shard.len());
     for (owner, parts) in by_shard {
-        let request = FetchShard {
-            parts: parts.clone(),
-            max_bytes: plan.limits.max_bytes,
-            read_committed: plan.limits.read_committed,
-            wait,
-        };
-        dispatched.push((*owner, context.shard.dispatch(*owner, ShardRequest::Fetch(request)).await));
+        let (parts, max_bytes, read_committed) = (parts.clone(), plan.limits.max_bytes, plan.limits.read_committed);
+        let request = FetchShard { parts, max_bytes, read_committed, wait: None };
+        dispatched.push(context.shard.dispatch(*owner, ShardRequest::Fetch(request)).await);
     }
     context.order_fixed();
     let mut fetched = Vec::with_capacity(plan.slots.len());
-    for (owner, dispatched) in dispatched {
-        let guard = wait.map(|wait| CancelOnDrop { context, owners: vec![owner], wait });
+    for dispatched in dispatched {
         if let Ok(ShardReply::Fetched(parts)) = dispatched.reply().await {
             fetched.extend(parts);
-        }
-        if let Some(guard) = guard {
-            guard.answered();
         }
     }
     fetched
@@ -257,11 +272,11 @@ async fn wait_any(
     context: &RequestContext,
     plan: &Plan,
     by_shard: &BTreeMap<ShardId, Vec<FetchPart>>,
-    fetched: &[Fetched],
+    fetched: Vec<Fetched>,
 ) {
     let mut have = vec![0; plan.slots.len()];
     for Fetched { slot, outcome } in fetched {
-        have[*slot] = outcome.as_ref().map_or(0, |data| data.bytes);
+        have[slot] = outcome.map_or(0, |data| data.bytes);
     }
     let missing = plan.limits.min_bytes.saturating_sub(have.iter().sum()).max(1);
     let waited = context.shard.runtime.now().saturating_since(context.received_at);
@@ -294,12 +309,6 @@ struct CancelOnDrop<'a> {
     context: &'a RequestContext,
     owners: Vec<ShardId>,
     wait: FetchWait,
-}
-
-impl CancelOnDrop<'_> {
-    fn answered(mut self) {
-        self.owners.clear();
-    }
 }
 
 impl Drop for CancelOnDrop<'_> {

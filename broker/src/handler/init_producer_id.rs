@@ -6,14 +6,14 @@
 //! Gaps: there is no transaction coordinator, so transactional ids are answered NOT_COORDINATOR.
 
 use walser_machine::metadata::controller::{Command, Reply};
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
-use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 
 /// Gives a producer its id.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match InitProducerIdRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -5,10 +5,10 @@
 
 use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::records::ConfigResource;
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::list_config_resources::{
     ConfigResource as Listed, ListConfigResourcesRequest, ListConfigResourcesResponse,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 
@@ -22,7 +22,7 @@ const ALL_TYPES: [i8; 5] = [
 
 /// Lists resources.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match ListConfigResourcesRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
     ListOffsetsTopicResponse,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -33,7 +33,7 @@ const SPECIAL_FROM: [(OffsetSpec, i16); 4] = [
 
 /// Finds offsets.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match ListOffsetsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -14,11 +14,11 @@ use walser_machine::metadata::controller::{Command, CreatableTopic, CreateTopics
 use walser_machine::metadata::image::{PartitionImage, TopicImage};
 use walser_machine::metadata::records::BrokerRegistration;
 use walser_machine::metadata::topic_name::validate_topic_name;
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::metadata::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use walser_protocol::types::Uuid;
-use walser_protocol::{ErrorCode, Reader};
 
 use super::topics::{NamedTopic, is_internal};
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -41,7 +41,7 @@ enum Wanted {
 
 /// Describes brokers and topics.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match MetadataRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

@@ -33,7 +33,7 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use walser_protocol::header::encode_response;
 use walser_protocol::messages::Body;
-use walser_protocol::{ApiKey, DecodeError, EncodeError};
+use walser_protocol::{ApiKey, DecodeError, EncodeError, Reader};
 use walser_storage::runtime::Instant;
 use walser_storage::runtime::channel::Notify;
 
@@ -46,20 +46,26 @@ use crate::shard::Shard;
 pub struct Frame {
     bytes: BytesMut,
     body_start: usize,
+    elements_max: usize,
     /// Memory the frame was charged before it was read; whoever keeps the bytes keeps the units.
     pub units: MemoryUnits,
 }
 
 impl Frame {
-    /// `body_start`: length of the request header.
-    pub fn new(bytes: BytesMut, body_start: usize, units: MemoryUnits) -> Self {
+    /// `body_start`: length of the request header. `elements_max`: what its arrays may hold together.
+    pub fn new(bytes: BytesMut, body_start: usize, elements_max: usize, units: MemoryUnits) -> Self {
         assert!(body_start <= bytes.len());
-        Self { bytes, body_start, units }
+        Self { bytes, body_start, elements_max, units }
     }
 
     /// The request behind its header.
     pub fn body(&self) -> &[u8] {
         &self.bytes[self.body_start..]
+    }
+
+    /// Over the body; what is decoded from it has no more elements than there is memory for.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::with_elements_max(self.body(), self.elements_max)
     }
 
     /// Bytes of header and body.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -16,7 +16,7 @@ use crate::shard::service::{ShardReply, ShardRequest};
 
 /// Answers with epoch and end offset, -1 and -1 where the epoch is unknown.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match OffsetForLeaderEpochRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),

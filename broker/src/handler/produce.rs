@@ -15,7 +15,7 @@ use walser_protocol::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest,
     ProduceResponse, TopicProduceResponse,
 };
-use walser_protocol::{ApiKey, ErrorCode, Reader};
+use walser_protocol::{ApiKey, ErrorCode};
 use walser_storage::log::COPY_BELOW_BYTES;
 use walser_storage::validate::ValidateError;
 use walser_storage::validate::framing::{first_batch, one_batch};
@@ -25,6 +25,7 @@ use super::{CloseReason, Frame, HandlerOutcome, RequestContext};
 use crate::driver::partition::PartitionId;
 use crate::driver::partition::produce::{ProducePart, ProduceShard, Produced, Stored};
 use crate::error::Refusal;
+use crate::shard::REQUEST_ELEMENT_BYTES;
 use crate::shard::placement::ShardId;
 use crate::shard::service::{ShardReply, ShardRequest};
 
@@ -63,7 +64,8 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         Ok(plan) => plan,
         Err(error) => return context.malformed(&error),
     };
-    let (bytes, units) = frame.into_bytes();
+    let (bytes, mut units) = frame.into_bytes();
+    units.grow(plan.slots.len().saturating_add(plan.topics.len()).saturating_mul(REQUEST_ELEMENT_BYTES));
     let by_shard = split(&context, &plan, bytes);
     let mut dispatched = Vec::with_capacity(by_shard.len());
     for (owner, parts) in by_shard {
@@ -106,7 +108,7 @@ fn count(context: &RequestContext, outcomes: &[Result<Stored, Refusal>]) {
 }
 
 fn plan(context: &RequestContext, frame: &Frame) -> Result<Plan, walser_protocol::DecodeError> {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = ProduceRequest::decode(&mut reader, context.version)?;
     let spoilt = spoilt(&request);
     let image = context.shard.image();

@@ -281,7 +281,7 @@ fn render_process(text: &mut Text) {
         let cpu = seconds(usage.user_time()) + seconds(usage.system_time());
         text.single(&Family("process_cpu_seconds_total", Counter, "CPU time of the process."), cpu);
     }
-    if let Some(bytes) = resident_bytes() {
+    if let Some(bytes) = crate::shard::watchdog::resident_bytes() {
         text.single(&Family("process_resident_memory_bytes", Gauge, "Memory of the process."), bytes);
     }
     if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
@@ -289,14 +289,6 @@ fn render_process(text: &mut Text) {
         let open = entries.count().saturating_sub(1);
         text.single(&Family("process_open_fds", Gauge, "Descriptors open."), open);
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a file of the kernel's, read on the HTTP thread")]
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::{Shutdown, SocketAddr};
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -39,8 +39,6 @@ const IN_PLACE_BYTES_MIN: usize = 16 << 10;
 const PROBE_BYTES: usize = 4 << 10;
 /// How long replies of a connection whose client has closed its end may still leave.
 const DRAIN_WAIT: Duration = Duration::from_secs(1);
-/// While a frame waits for memory: how often those who hold some are looked at.
-const STALL_LOOK: Duration = Duration::from_secs(5);
 
 /// What a connection is, as its handlers and the reaper see it.
 pub struct ConnectionInfo {
@@ -84,7 +82,7 @@ impl ConnectionInfo {
     /// Whether it holds memory and, since `grace`, gets on too slowly for others to wait.
     pub fn is_stalled(&self, now: Instant, grace: Duration, bytes_per_second_min: u64) -> bool {
         let receiving = self.receiving.get();
-        if receiving.is_none() && self.queue.is_empty() {
+        if receiving.is_none() && !self.queue.has_unsent() {
             return false;
         }
         if now.saturating_since(self.last_progress.get()) > grace {
@@ -110,6 +108,11 @@ impl ConnectionInfo {
         while !self.closed.get() {
             self.closing.notified().await;
         }
+    }
+
+    /// Nobody will see what is still answered.
+    pub fn is_broken(&self) -> bool {
+        self.queue.is_broken()
     }
 
     /// Ends both directions at once.
@@ -189,10 +192,11 @@ impl Connection {
                 Ok(frame_bytes) => frame_bytes,
                 Err(reason) => return ReadEnd::Refused(reason),
             } {
-                let units = self.acquire(frame_bytes).await;
+                let mut units = self.acquire(buffer.len(), frame_bytes).await;
                 if let Err(end) = self.complete_frame(&mut buffer, frame_bytes).await {
                     return end;
                 }
+                units.note_received();
                 last_frame_bytes = frame_bytes;
                 // A frame that is alone in the buffer takes it over, which spares the count of its users.
                 let mut frame = if buffer.len() == frame_bytes {
@@ -201,9 +205,12 @@ impl Connection {
                     buffer.split_to(frame_bytes)
                 };
                 frame.advance(PREFIX_BYTES);
+                // What has come behind the frame is held while the request waits for its turn.
+                let behind = (!buffer.is_empty()).then(|| self.shard.admission.charge(buffer.len()));
                 if let Err(end) = self.start_request(frame, units).await {
                     return end;
                 }
+                drop(behind);
                 let now = self.shard.runtime.now();
                 if now.saturating_since(slice_began) > SLICE {
                     // A client that always has a next frame must not keep others from their sockets.
@@ -215,7 +222,14 @@ impl Connection {
                 // Keeps no memory while it waits.
                 buffer = BytesMut::new();
             }
-            let bytes_max = if last_frame_bytes > IN_PLACE_BYTES_MIN { PROBE_BYTES } else { SCRATCH_BYTES };
+            let bytes_max = if self.shard.admission.is_short(SCRATCH_BYTES) {
+                // What comes without its size being known is not charged.
+                PREFIX_BYTES - buffer.len()
+            } else if last_frame_bytes > IN_PLACE_BYTES_MIN {
+                PROBE_BYTES
+            } else {
+                SCRATCH_BYTES
+            };
             let mut waited = false;
             match self.info.stream.receive(&mut buffer, bytes_max, &mut waited).await {
                 Ok(0) => return ReadEnd::EndOfStream,
@@ -231,21 +245,18 @@ impl Connection {
         }
     }
 
-    /// Size of the next frame with its prefix, once it is known; what is larger than the buffer's limit for small frames
-    /// need not be there yet.
+    /// Size of the next frame with its prefix, once it is known; the frame need not be there yet.
     fn frame_bytes(&self, buffer: &[u8]) -> Result<Option<usize>, CloseReason> {
         let Some(prefix) = buffer.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
         let len = i32::from_be_bytes(*prefix);
-        let len_max = self.shard.config().request_bytes_max;
-        let frame_bytes = match usize::try_from(len) {
-            Ok(len) if len <= len_max => len + PREFIX_BYTES,
-            _ => return Err(CloseReason::FrameSize { len: len.into(), len_max }),
-        };
-        let is_there = buffer.len() >= frame_bytes;
-        Ok((is_there || frame_bytes > IN_PLACE_BYTES_MIN).then_some(frame_bytes))
+        let len_max = self.shard.request_bytes_max();
+        match usize::try_from(len) {
+            Ok(len) if len <= len_max => Ok(Some(len + PREFIX_BYTES)),
+            _ => Err(CloseReason::FrameSize { len: len.into(), len_max }),
+        }
     }
 
-    /// Receives the rest of a large frame in place.
+    /// Receives the rest of a frame in place.
     async fn complete_frame(&self, buffer: &mut BytesMut, frame_bytes: usize) -> Result<(), ReadEnd> {
         if buffer.len() >= frame_bytes {
             return Ok(());
@@ -268,23 +279,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Memory for a frame. While it waits, connections that hold memory and make no progress are closed.
-    async fn acquire(&self, frame_bytes: usize) -> MemoryUnits {
-        let mut acquire = pin!(self.shard.admission.acquire(frame_bytes));
-        if let Some(units) = poll_once(&mut acquire).await {
-            return units;
+    /// Memory for a frame of which `here` bytes have been received.
+    async fn acquire(&self, here: usize, frame_bytes: usize) -> MemoryUnits {
+        let admission = &self.shard.admission;
+        let missing = frame_bytes.saturating_sub(here);
+        // When memory is short, a small frame that waits in the socket must not be taken for one that never ends.
+        let is_whole = missing == 0
+            || (frame_bytes <= SCRATCH_BYTES
+                && admission.is_short(SCRATCH_BYTES)
+                && self.info.stream.received_bytes() >= missing);
+        if is_whole {
+            return self.shard.wait_for_memory(admission.acquire(frame_bytes)).await;
         }
-        loop {
-            let granted = async { Some((&mut acquire).await) };
-            let look = async {
-                runtime::sleep(STALL_LOOK).await;
-                None
-            };
-            if let Some(units) = or(granted, look).await {
-                return units;
-            }
-            self.shard.connections.close_stalled(self.shard.runtime.now());
-        }
+        self.shard.wait_for_memory(admission.acquire_receiving(frame_bytes)).await
     }
 
     async fn start_request(self: &Rc<Self>, bytes: BytesMut, units: MemoryUnits) -> Result<(), ReadEnd> {

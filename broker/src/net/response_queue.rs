@@ -211,10 +211,9 @@ impl ResponseQueue {
         self.state.borrow().broken
     }
 
-    /// Whether something waits to be answered or sent.
-    pub fn is_empty(&self) -> bool {
-        let state = self.state.borrow();
-        state.slots.is_empty() && state.finished_bytes == 0
+    /// Whether something is answered and has not been taken by the socket.
+    pub fn has_unsent(&self) -> bool {
+        self.state.borrow().finished_bytes > 0
     }
 }
 

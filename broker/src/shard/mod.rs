@@ -12,10 +12,12 @@ pub mod watchdog;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_lite::future::{or, poll_once};
 use walser_machine::fetch_session::{
     FetchContext, FetchSessions, FetchedState, SessionAnswer, SessionError, SessionRequest,
 };
@@ -33,7 +35,7 @@ use crate::driver::partition::reconcile::Assignment;
 use crate::driver::partition::{PartitionId, Partitions};
 use crate::metrics::{Metrics, ShardMetrics};
 use crate::net::RateLimitedLog;
-use crate::net::admission::Admission;
+use crate::net::admission::{Admission, MemoryUnits};
 use crate::net::connection_limits::{ConnectionBounds, ConnectionLimits};
 use crate::net::listener::{Connections, ListenerInfo};
 use gate::Gates;
@@ -58,8 +60,10 @@ pub struct ShardSettings {
     pub local_host: String,
     /// Memory for recent batches of all shards together.
     pub tail_memory_bytes: usize,
-    /// Memory for frames and replies of all shards together.
+    /// Memory for frames of all shards together, and as much for what fetches return.
     pub frame_memory_bytes: usize,
+    /// Above it, freed memory goes back to the system.
+    pub resident_bytes_max: u64,
     /// Connections the machine has room for; `max.connections` counts below it.
     pub connections_max: usize,
     /// As much for one address; `max.connections.per.ip` and its overrides count below it.
@@ -73,6 +77,15 @@ pub struct ShardSettings {
     /// Where the shards count.
     pub metrics: Arc<Metrics>,
 }
+
+/// While memory is waited for: how often those who hold some are looked at.
+const STALL_LOOK: Duration = Duration::from_secs(1);
+/// Part of a shard's memory for what fetches return that one of them may take.
+const RESPONSES_SHARE: usize = 8;
+/// What one of them gets in any case, a batch of the usual size.
+const RESPONSE_BYTES_MIN: usize = 1 << 20;
+/// What a request's array element may come to once it is decoded, worked on and answered.
+pub const REQUEST_ELEMENT_BYTES: usize = 512;
 
 /// Below the second at which an idle shard looks, so that every look of such a shard walks.
 const WALK_GAUGES_EVERY: Duration = Duration::from_millis(500);
@@ -91,7 +104,10 @@ pub struct Shard {
     pub runtime: ShardRuntime,
     pub mesh: Rc<ShardMesh>,
     pub listeners: Vec<Rc<ListenerInfo>>,
+    /// Memory for requests.
     pub admission: Admission,
+    /// Memory for what fetches return, until it has been sent.
+    pub replies: Admission,
     pub limits: Arc<ConnectionLimits>,
     pub connections: Connections,
     pub gates: Gates,
@@ -180,6 +196,42 @@ impl Shard {
         self.fetch_bytes_max.get()
     }
 
+    /// The largest request: `socket.request.max.bytes`, and no more than there is memory for frames.
+    pub fn request_bytes_max(&self) -> usize {
+        self.config().request_bytes_max.min(self.settings.frame_memory_bytes)
+    }
+
+    /// What one response may carry of records, but for a single larger batch: several have to fit.
+    pub fn response_bytes_max(&self) -> usize {
+        let share = self.settings.frame_memory_bytes / usize::from(self.placement.shard_count()) / RESPONSES_SHARE;
+        share.max(RESPONSE_BYTES_MIN)
+    }
+
+    /// Array elements of one request, all told: what becomes of each may take this many bytes.
+    pub fn request_elements_max(&self) -> usize {
+        self.settings.frame_memory_bytes / usize::from(self.placement.shard_count()) / REQUEST_ELEMENT_BYTES
+    }
+
+    /// Units of one of the budgets. While they have to be waited for, connections that hold some and make no progress are
+    /// closed.
+    pub async fn wait_for_memory(&self, acquire: impl Future<Output = MemoryUnits>) -> MemoryUnits {
+        let mut acquire = pin!(acquire);
+        if let Some(units) = poll_once(&mut acquire).await {
+            return units;
+        }
+        loop {
+            let granted = async { Some((&mut acquire).await) };
+            let look = async {
+                self.runtime.sleep(STALL_LOOK).await;
+                None
+            };
+            if let Some(units) = or(granted, look).await {
+                return units;
+            }
+            self.connections.close_stalled(self.runtime.now());
+        }
+    }
+
     /// A number no other wait of this shard has.
     pub fn next_wait(&self) -> u64 {
         self.waits.replace(self.waits.get() + 1)
@@ -213,8 +265,9 @@ impl Shard {
     fn publish_gauges(&self) {
         self.metrics.guard_rescues.set(self.mesh.rescues());
         self.metrics.stalls.set(self.pulse.stalls());
-        self.metrics.frame_memory_used.set(self.admission.used() as u64);
-        self.metrics.frame_memory_waiting.set(self.admission.waiting_count() as u64);
+        self.metrics.frame_memory_used.set((self.admission.used() + self.replies.used()) as u64);
+        let waiting = self.admission.waiting_count() + self.replies.waiting_count();
+        self.metrics.frame_memory_waiting.set(waiting as u64);
         self.metrics.fetch_sessions.set(self.fetch_sessions.borrow().len() as u64);
         let now = self.runtime.now();
         if self.gauges_published.get().is_none_or(|last| now.saturating_since(last) >= WALK_GAUGES_EVERY) {

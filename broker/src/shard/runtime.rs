@@ -233,6 +233,15 @@ impl Stream {
         .await
     }
 
+    /// Bytes that have come and were not received yet; 0 when the socket cannot say.
+    pub fn received_bytes(&self) -> usize {
+        let mut count: libc::c_int = 0;
+        // SAFETY: the descriptor is the stream's, which outlives the call, and FIONREAD writes one int.
+        #[expect(unsafe_code, reason = "no library wraps this request without one")]
+        let outcome = unsafe { libc::ioctl(self.inner.borrow().as_raw_fd(), libc::FIONREAD, &raw mut count) };
+        if outcome == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
+    }
+
     /// Receives straight into the reserved rest of `buffer`, at most `bytes_max`. 0 is the end of the stream.
     pub async fn receive_in_place(&self, buffer: &mut BytesMut, bytes_max: usize) -> io::Result<usize> {
         poll_fn(|context| {
@@ -314,6 +323,16 @@ fn set_close_on_exec(stream: &TcpStream) -> io::Result<()> {
     let descriptor = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
     fcntl(descriptor.as_fd(), FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(())
+}
+
+/// Gives memory that is allocated by nobody back to the system, where the allocator can.
+pub fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes the allocator's own locks, and touches nothing that is in use.
+    #[expect(unsafe_code, reason = "the allocator keeps what was freed, and is only asked through C")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// Cores this process may run on, in ascending order.

@@ -42,6 +42,12 @@ use walser_storage::runtime::channel::Notify;
 const CUT_WAIT: Duration = Duration::from_secs(1);
 /// How long all logs of a shard together may take to close: thousands of them on a slow disk take a while.
 const CLOSE_WAIT: Duration = Duration::from_secs(60);
+/// Part of the memory for frames that the records of one batch may take while they are looked at.
+const DECOMPRESSED_SHARE: usize = 4;
+/// Part of the memory for frames that the partitions of a shard's fetch sessions may take.
+const SESSIONS_SHARE: usize = 8;
+/// What a partition in a fetch session takes, roughly.
+const SESSION_PARTITION_BYTES: usize = 256;
 /// Connection ids of a shard begin at its index times this, so that they are unique in the process.
 const CONNECTION_IDS_PER_SHARD: u64 = 1 << 48;
 
@@ -197,7 +203,7 @@ impl RunningBroker {
         };
         let thread = start_executor(settings, "control".into(), None, move || run_control(parts))?;
         let control = NodeHandle { thread, steps, done: done_receiver };
-        let watchdog = Watchdog::start(watched).map_err(StartError::Thread)?;
+        let watchdog = Watchdog::start(watched, settings.resident_bytes_max).map_err(StartError::Thread)?;
         // Every shard and the control executor; one that ends without a word has said why in the log.
         for _ in 0..=shard_count {
             all_ready.recv().map_err(|_| StartError::Ended)??;
@@ -356,7 +362,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         PartitionSettings {
             data_dir: DataDir::at(ShardDisk::new(), &parts.settings.config.data_dir),
             node_id: parts.settings.config.node_id,
-            decompressed_bytes_max: parts.settings.frame_memory_bytes,
+            decompressed_bytes_max: parts.settings.frame_memory_bytes / DECOMPRESSED_SHARE,
             tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
             metrics: Arc::clone(&metrics),
         },
@@ -365,9 +371,11 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
     let session_slots = view.integer("max.incremental.fetch.session.cache.slots");
     let session_slots = usize::try_from(session_slots).unwrap_or(0).div_ceil(shard_count);
     let session_ids = parts.placement.session_ids().of(parts.id.number());
+    let session_partitions = parts.settings.frame_memory_bytes / shard_count / SESSIONS_SHARE / SESSION_PARTITION_BYTES;
+    let sessions = FetchSessions::new(session_slots, session_partitions, session_ids, session_seed(parts.id));
     Rc::new(Shard {
         partitions,
-        fetch_sessions: RefCell::new(FetchSessions::new(session_slots, session_ids, session_seed(parts.id))),
+        fetch_sessions: RefCell::new(sessions),
         waits: Cell::new(0),
         // The first image brings it, and nothing is served before.
         fetch_bytes_max: Cell::new(0),
@@ -375,6 +383,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         producer_ids: RefCell::new(0..0),
         id: parts.id,
         admission: Admission::new(parts.settings.frame_memory_bytes / shard_count),
+        replies: Admission::new(parts.settings.frame_memory_bytes / shard_count),
         connections: Connections::new(parts.settings.idle_max, parts.id.index() as u64 * CONNECTION_IDS_PER_SHARD),
         metrics,
         settings: parts.settings,

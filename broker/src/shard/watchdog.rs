@@ -3,6 +3,9 @@
 //! Once a second it rings each shard's mesh bell, which makes its receiver count a turn. A shard that does not for
 //! [`LOOKS_BEFORE_REPORT`] looks is reported with what it was doing, and counted. The ring also bounds how long a lost wake-up of any kind
 //! could last.
+//!
+//! It also gives memory back to the system: what was freed after a flood stays with the allocator, and the next flood, of
+//! other sizes, would take as much again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -10,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::mesh::NodeBell;
+use super::runtime::release_free_memory;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -104,10 +108,14 @@ impl Watchdog {
     ///
     /// # Errors
     /// When the thread cannot be made.
-    pub fn start(watched: Vec<Watched>) -> std::io::Result<Self> {
+    ///
+    /// Above `resident_bytes_max` what is free is given back to the system.
+    pub fn start(watched: Vec<Watched>, resident_bytes_max: u64) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(move || watch(&watched, &stopped))?;
+        let thread = std::thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || watch(&watched, resident_bytes_max, &stopped))?;
         Ok(Self { stop, thread })
     }
 
@@ -119,12 +127,15 @@ impl Watchdog {
     }
 }
 
-fn watch(watched: &[Watched], stop: &AtomicBool) {
+fn watch(watched: &[Watched], resident_bytes_max: u64, stop: &AtomicBool) {
     let mut seen: Vec<(u64, u32)> = watched.iter().map(|_| (u64::MAX, 0)).collect();
     loop {
         std::thread::park_timeout(LOOK_EVERY);
         if stop.load(Ordering::Acquire) {
             return;
+        }
+        if resident_bytes().is_some_and(|bytes| bytes > resident_bytes_max) {
+            release_free_memory();
         }
         for (shard, (answered, silent_looks)) in watched.iter().zip(&mut seen) {
             let now = shard.pulse.answered.load(Ordering::Relaxed);
@@ -144,6 +155,15 @@ fn watch(watched: &[Watched], stop: &AtomicBool) {
             shard.bell.nudge();
         }
     }
+}
+
+/// Memory of the process.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel's, read on a thread that is no shard")]
+pub fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 #[cfg(test)]

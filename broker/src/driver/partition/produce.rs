@@ -19,7 +19,9 @@ const IN_SYNC_REPLICAS: i32 = 1;
 /// Clients may send a timeout of 0, which in Kafka bounds replication only.
 const FLUSH_WAIT_MIN: Duration = Duration::from_secs(30);
 /// Room for decompressed records that a shard keeps between batches.
-const SCRATCH_BYTES_KEPT: usize = 1 << 20;
+///
+/// Touching memory for the first time costs more than decompressing into it.
+const SCRATCH_BYTES_KEPT: usize = 8 << 20;
 
 /// All that one request produces to partitions of one shard.
 #[derive(Debug)]
