@@ -104,6 +104,11 @@ class Tools:
         run([self.cargo(), "build", "--locked", "-p", "walser-tests", "--bin", "crash-rounds"], cwd=ROOT)
         return os.path.join(TARGET, "debug", "crash-rounds")
 
+    def program(self, name):
+        """One of the programs in tests/src/bin, unoptimised."""
+        run([self.cargo(), "build", "--locked", "-p", "walser-tests", "--bin", name], cwd=ROOT)
+        return os.path.join(TARGET, "debug", name)
+
     @once
     def differential(self):
         """The unoptimised one: `cargo test` has built nearly all of it, and it waits for brokers."""

@@ -16,8 +16,10 @@ CLIENT_SECONDS = 900
 def parts(arguments):
     """Those that run one after the other, and those that may run two at a time."""
     alone = {} if arguments.broker else {"cargo": cargo, "java-codec": java_codec}
+    if not arguments.broker:
+        alone |= {"hostile": hostile, "starts": starts}
     if arguments.long and not arguments.broker:
-        alone["crash-rounds"] = crash_rounds
+        alone |= {"crash-rounds": crash_rounds, "order": order, "stalls": stalls, "planted": planted}
     together = {}
     # Not settled yet: it stalls where Kafka neither answers nor closes, and takes longer than all the rest.
     if not arguments.broker and (arguments.long or "differential" in arguments.only):
@@ -82,6 +84,44 @@ def crash_rounds(context):
     for rounds, death in CRASH_ROUNDS:
         done = subprocess.run([program, rounds, str(secrets.randbits(32)), death], env=environment, check=False)
         context.report.case(f"crash-rounds {death}", None if done.returncode == 0 else f"it exited with {done.returncode}")
+
+
+def program(context, name, *arguments):
+    """A program of tests/src/bin against the broker under test."""
+    environment = dict(os.environ, WALSER_BIN=context.tools.walser())
+    done = subprocess.run([context.tools.program(name), *arguments], env=environment, check=False)
+    context.report.case(name, None if done.returncode == 0 else f"it exited with {done.returncode}")
+
+
+def hostile(context):
+    program(context, "hostile", "long" if context.arguments.long else "short", str(secrets.randbits(32) if context.arguments.long else 1))
+
+
+def starts(context):
+    program(context, "starts", "1000" if context.arguments.long else "20")
+
+
+def stalls(context):
+    """Single round trips beside threads that burn the cores; then the same inside of a broker whose timer is wrong."""
+    program(context, "stalls", "300")
+    command = [context.tools.cargo(), "test", "--locked", "-p", "walser-broker", "--test", "stall", "--", "--ignored", "--test-threads=1", "--nocapture"]
+    done = subprocess.run(command, cwd=install.ROOT, check=False)
+    context.report.case("stalls inside", None if done.returncode == 0 else f"it exited with {done.returncode}")
+
+
+def order(context):
+    """Longer than among the other tests, and against the broker under test."""
+    environment = dict(os.environ, WALSER_BIN=context.tools.walser(), WALSER_ORDER_SECONDS="120")
+    command = [context.tools.cargo(), "test", "--locked", "-p", "walser-tests", "--test", "order", "--", "--nocapture"]
+    done = subprocess.run(command, cwd=install.ROOT, env=environment, check=False)
+    context.report.case("order", None if done.returncode == 0 else f"it exited with {done.returncode}")
+
+
+def planted(context):
+    """Bugs put into a copy of the sources, which the tests have to find."""
+    environment = {**os.environ, "CARGO": context.tools.cargo()}
+    done = subprocess.run([os.path.join(install.TESTS, "planted", "run")], env=environment, check=False)
+    context.report.case("planted", None if done.returncode == 0 else f"it exited with {done.returncode}")
 
 
 def run_client(context, part, command, cases, given=None, seconds=CLIENT_SECONDS):

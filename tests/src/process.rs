@@ -52,6 +52,10 @@ pub struct BrokerOptions {
     pub binary: PathBuf,
     pub data_dir: PathBuf,
     pub settings: Vec<(String, String)>,
+    /// Where its log lines go; `None` is this process's standard error.
+    pub log: Option<PathBuf>,
+    /// Soft and hard limit of its descriptors; `None` is this process's.
+    pub descriptors_max: Option<u32>,
 }
 
 impl BrokerOptions {
@@ -61,7 +65,7 @@ impl BrokerOptions {
         let binary =
             find_binary().expect("a walser binary beside this test's (cargo build -p walser-broker), or WALSER_BIN");
         let settings = vec![("listeners".to_owned(), "PLAINTEXT://127.0.0.1:0".to_owned())];
-        Self { binary, data_dir: data_dir.to_owned(), settings }
+        Self { binary, data_dir: data_dir.to_owned(), settings, log: None, descriptors_max: None }
     }
 
     pub fn set(mut self, key: &str, value: &str) -> Self {
@@ -70,8 +74,30 @@ impl BrokerOptions {
         self
     }
 
+    /// Appends its log lines to a file, for those who look into them.
+    pub fn log_to(mut self, path: &Path) -> Self {
+        self.log = Some(path.to_owned());
+        self
+    }
+
+    pub fn limit_descriptors(mut self, descriptors_max: u32) -> Self {
+        self.descriptors_max = Some(descriptors_max);
+        self
+    }
+
     pub fn start(&self) -> io::Result<Broker> {
-        let mut command = Command::new(&self.binary);
+        let mut command = match self.descriptors_max {
+            None => Command::new(&self.binary),
+            Some(descriptors_max) => {
+                // The shell limits itself and becomes the broker, which keeps its process id.
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {descriptors_max} && exec \"$0\" \"$@\"")]).arg(&self.binary);
+                shell
+            }
+        };
+        if let Some(path) = &self.log {
+            command.stderr(fs::File::options().create(true).append(true).open(path)?);
+        }
         command.arg("start").arg("--data-dir").arg(&self.data_dir);
         for (key, value) in &self.settings {
             command.arg("--set").arg(format!("{key}={value}"));
@@ -149,6 +175,19 @@ impl Broker {
 
     pub fn options(&self) -> &BrokerOptions {
         &self.options
+    }
+
+    /// How it ended, when it has.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// A line of `/proc/<pid>/status` in KiB, such as `VmHWM`, the most memory that was ever resident.
+    pub fn status_kib(&self, name: &str) -> io::Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        number.ok_or_else(|| io::Error::other(format!("no {name} in the broker's status")))
     }
 
     /// As `kill -9`: no farewell of any kind.

@@ -1,7 +1,7 @@
 //! Producers at full rate against a broker that dies, and the check that nothing it acknowledged is missing.
 
 mod check;
-mod produce;
+pub mod produce;
 pub mod rounds;
 
 pub use check::{Verdict, verify};
