@@ -9,7 +9,7 @@ use super::*;
 use crate::disk::OpenMode;
 use crate::disk::simulated::{Operation, SimulatedDisk, SimulatedDiskOptions};
 use crate::error::{AppendError, CommitError, ReadError};
-use crate::runtime::prng::Prng;
+use crate::runtime::prng::{Prng, seeds};
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::validate::ValidBatch;
 

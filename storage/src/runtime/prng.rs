@@ -66,6 +66,13 @@ impl Prng {
     }
 }
 
+/// Seeds for a test: the same ones every time, others when `WALSER_FIRST_SEED` says where to begin.
+#[cfg(test)]
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let first = std::env::var("WALSER_FIRST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0_u64);
+    first..first.saturating_add(count)
+}
+
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *state;

@@ -135,7 +135,7 @@ fn an_acknowledged_change_survives_a_power_cut_at_any_disk_operation() {
     // Rule: a topic whose creation was answered is there after the cut, with the same id; one that was not answered is there whole or
     // not at all.
     for cut_at in 1..400 {
-        let runtime = SimulatedRuntime::new(cut_at);
+        let runtime = SimulatedRuntime::new(first_seed() + cut_at);
         let disk = disk(&runtime);
         disk.cut_power_at(cut_at);
         let mut acknowledged = Vec::new();
@@ -160,6 +160,11 @@ fn an_acknowledged_change_survives_a_power_cut_at_any_disk_operation() {
         }
     }
     panic!("the work has more disk operations than were cut");
+}
+
+/// `WALSER_FIRST_SEED`, or 0.
+fn first_seed() -> u64 {
+    std::env::var("WALSER_FIRST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 async fn work(

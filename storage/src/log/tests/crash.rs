@@ -20,7 +20,7 @@ async fn workload(log: SimulatedLog, model: Rc<RefCell<Model>>, acknowledged: Rc
 fn what_was_acknowledged_survives_a_power_cut_at_every_operation() {
     // Every write, flush, rename and directory sync of append, roll and close is cut once; nothing acknowledged is lost and
     // nothing that was never appended is read.
-    for seed in 0..3 {
+    for seed in seeds(3) {
         let mut cut_at = 1;
         loop {
             let mut world = World::new(seed);
@@ -105,7 +105,7 @@ fn what_was_cut_off_does_not_come_back() {
     // A batch behind a torn one must not reappear when new batches have grown to where it was. Blocks are written whole and
     // filled with zeros, so this takes batches that end at block boundaries.
     let value_bytes = (0..4096).find(|&n| batch(1, n, NOW, None).len() == 4096).expect("one size fits");
-    for seed in 0..5 {
+    for seed in seeds(5) {
         let mut world = World::new(seed);
         world.config.segment_bytes = 1 << 20;
         let runtime = world.runtime.clone();
@@ -136,7 +136,7 @@ fn what_was_cut_off_does_not_come_back() {
 #[test]
 fn what_recovery_found_is_durable() {
     // A killed process may have made a file whose name, or content, no flush covered; once it is served it must stay.
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let mut world = World::new(seed);
         let runtime = world.runtime.clone();
         let content = {

@@ -78,7 +78,7 @@ fn restart(world: &mut World, log: SimulatedLog, model: &mut Model, prng: &mut P
 #[test]
 fn a_log_is_a_vector() {
     // Whatever is appended, read, rolled, closed, killed and crashed: the log is the list of its batches.
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let mut world = World::new(seed);
         let mut prng = Prng::new(seed ^ 0x5eed);
         let mut model = Model::default();
@@ -107,7 +107,7 @@ fn a_log_is_a_vector() {
 #[test]
 fn producers_survive_restarts() {
     // A batch sent again is answered with its first offset, also after a restart, and appended once.
-    for seed in 0..30 {
+    for seed in seeds(30) {
         let mut world = World::new(seed);
         let mut prng = Prng::new(seed ^ 0x5eed);
         let mut model = Model::default();

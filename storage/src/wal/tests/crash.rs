@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::runtime::prng::Prng;
+use crate::runtime::prng::{Prng, seeds};
 
 /// What was asked of the log and what it promised.
 #[derive(Default)]
@@ -117,7 +117,7 @@ struct Life {
 #[test]
 fn the_power_may_go_at_any_operation() {
     // Rule: after a cut at every single operation all that was acknowledged is there, in order, and nothing else.
-    for seed in 0..6 {
+    for seed in seeds(6) {
         let steps = 12;
         let total = {
             let (runtime, disk) = world(seed);
