@@ -14,12 +14,14 @@ use walser_protocol::types::Uuid;
 use walser_storage::checkpoint::{
     LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
 };
+use walser_storage::data_dir::partition::FoundDir;
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
 use walser_storage::runtime::Runtime;
 
+use super::checkpoints::Checkpoints;
 use super::metadata::{MetadataDriver, MetadataError};
 use super::partition::reconcile::{Boot, ClosedLog};
 use super::quorum::{Quorum, QuorumError, QuorumOptions};
@@ -119,23 +121,27 @@ pub async fn metadata<D: Disk, R: Runtime>(
 }
 
 /// What the last run left; from now on a crash counts as one.
-pub async fn read<D: Disk>(data_dir: &DataDir<D>) -> Result<Boot, BootError> {
+pub async fn read<D: Disk>(data_dir: &DataDir<D>, checkpoints: &Checkpoints<D>) -> Result<Boot, BootError> {
     Ok(Boot {
-        recovery_points: data_dir.read_checkpoint(RECOVERY_POINT_FILE).await?,
-        log_start_offsets: data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?,
+        recovery_points: checkpoints.recovery_points(),
+        log_start_offsets: checkpoints.log_start_offsets(),
         is_clean: data_dir.take_clean_mark().await?,
     })
 }
 
 /// Settles every directory that is not a live partition of `image`.
-pub async fn settle<D: Disk>(data_dir: &DataDir<D>, image: &MetadataImage, node_id: i32) -> Result<(), BootError> {
-    let found = data_dir.list_partitions().await?;
+pub async fn settle<D: Disk>(
+    data_dir: &DataDir<D>,
+    found: &[FoundDir],
+    image: &MetadataImage,
+    node_id: i32,
+) -> Result<(), BootError> {
     let mut random = Vec::with_capacity(found.len());
-    for _ in &found {
+    for _ in found {
         random.push(u128::from_be_bytes(*random_uuid()?.as_bytes()));
     }
     let known = known_topics(image, node_id);
-    let decisions = plan_directories(&found, &known, || random.pop().unwrap_or_default());
+    let decisions = plan_directories(found, &known, || random.pop().unwrap_or_default());
     for (dir, decision) in found.iter().zip(decisions) {
         let name = dir.dir_name.as_str();
         match decision {

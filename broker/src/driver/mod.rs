@@ -1,6 +1,7 @@
 //! Drivers own one machine each and carry its effects out.
 
 pub mod boot;
+pub mod checkpoints;
 pub mod clock;
 pub mod metadata;
 pub mod partition;

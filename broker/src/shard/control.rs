@@ -2,17 +2,20 @@
 //!
 //! Slow work here never delays a shard, and a busy shard never delays what happens here.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use walser_storage::runtime::channel::Closed;
 
+use super::ShardDisk;
 use super::gate::{Gates, spawn_inside};
 use super::mesh::ReplyTo;
 use super::placement::ShardId;
 use super::runtime::ShardRuntime;
 use super::service::{ImageUpdate, ShardMesh, ShardReply, ShardRequest};
 use super::watchdog::Pulse;
+use crate::driver::checkpoints::Checkpoints;
 use crate::driver::metadata::CommandQueue;
 
 /// What runs on the control executor.
@@ -22,6 +25,8 @@ pub struct Control {
     pub shard_count: u16,
     pub gates: Gates,
     pub commands: Rc<CommandQueue>,
+    /// There from before the first image to the clean stop.
+    pub checkpoints: RefCell<Option<Rc<Checkpoints<ShardDisk>>>>,
     pub pulse: Arc<Pulse>,
 }
 
@@ -52,6 +57,19 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<Sha
             spawn_inside(&control.runtime, &control.gates.internals, async move {
                 let reply = reply.await.ok().and_then(Result::ok);
                 reply_to.send(ShardReply::Controlled(reply));
+            });
+        }
+        ShardRequest::NoteOffsets(offsets) => {
+            // Taken away by a clean stop, which writes what the closed logs say.
+            let Some(checkpoints) = control.checkpoints.borrow().clone() else {
+                return reply_to.send(ShardReply::OffsetsNoted(false));
+            };
+            spawn_inside(&control.runtime, &control.gates.internals, async move {
+                let noted = checkpoints.note(offsets).await;
+                if let Err(error) = &noted {
+                    tracing::error!(%error, "offsets of logs are not noted");
+                }
+                reply_to.send(ShardReply::OffsetsNoted(noted.is_ok()));
             });
         }
         other @ (ShardRequest::ApplyImage(_)

@@ -3,6 +3,7 @@
 pub mod control;
 pub mod gate;
 pub mod governor;
+pub mod maintenance;
 pub mod mesh;
 pub mod placement;
 pub mod runtime;

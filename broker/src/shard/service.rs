@@ -23,6 +23,7 @@ use super::mesh::{Mesh, PendingReply, ReplyTo};
 use super::placement::ShardId;
 use super::runtime::{self, ShardRuntime};
 use super::{Image, Shard};
+use crate::driver::checkpoints::LogOffsets;
 use crate::driver::partition::fetch::{FetchShard, Fetched};
 use crate::driver::partition::offsets::{ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery};
 use crate::driver::partition::produce::{ProduceShard, Produced};
@@ -54,6 +55,8 @@ pub enum ShardRequest {
     CloseFetchSession(i32),
     /// A change of metadata; for the control executor.
     Control(Command),
+    /// Where logs begin and up to where they are durable; for the control executor.
+    NoteOffsets(Vec<LogOffsets>),
 }
 
 /// From one image to the next.
@@ -89,6 +92,8 @@ pub enum ShardReply {
     FetchSessionClosed,
     /// `None`: the metadata log has failed, or the broker stops.
     Controlled(Option<Reply>),
+    /// Whether the offsets are on stable storage.
+    OffsetsNoted(bool),
 }
 
 /// The mesh as the broker uses it.
@@ -124,7 +129,7 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
             shard.fetch_sessions.borrow_mut().close(id);
             ShardReply::FetchSessionClosed
         }
-        ShardRequest::Control(_) => unreachable!("a shard changes no metadata"),
+        ShardRequest::Control(_) | ShardRequest::NoteOffsets(_) => unreachable!("this is the control executor's"),
     }
 }
 
@@ -173,6 +178,13 @@ impl Shard {
             Ok(ShardReply::Controlled(reply)) => reply,
             Ok(_) | Err(Closed) => None,
         }
+    }
+
+    /// Has offsets of logs kept for the next start; true when they are on stable storage.
+    pub async fn note_offsets(self: &Rc<Self>, offsets: Vec<LogOffsets>) -> bool {
+        let control = ShardId::new(self.placement.shard_count());
+        let noted = self.dispatch(control, ShardRequest::NoteOffsets(offsets)).await.reply().await;
+        matches!(noted, Ok(ShardReply::OffsetsNoted(true)))
     }
 
     /// Ends a parked wait on `owner`; nobody waits for the answer.

@@ -17,6 +17,7 @@ use futures_lite::future::or;
 use super::control::{self, Control};
 use super::gate::{Gates, spawn_inside, wait_empty_until};
 use super::governor::Governor;
+use super::maintenance;
 use super::mesh::{Mesh, MeshLinks, links};
 use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
@@ -27,6 +28,7 @@ use crate::config::Endpoint;
 use crate::config::broker::BrokerConfig;
 use crate::config::view::BrokerView;
 use crate::driver::boot::{self, BootError};
+use crate::driver::checkpoints::Checkpoints;
 use crate::driver::partition::reconcile::ClosedLog;
 use crate::driver::partition::{PartitionSettings, Partitions};
 use crate::net::RateLimitedLog;
@@ -420,6 +422,7 @@ fn start_internals(shard: &Rc<Shard>) {
     let internals = shard.gates.internals.clone();
     let timing = async move { or(timer, internals.closing()).await };
     spawn_inside(&shard.runtime, &shard.gates.internals, timing);
+    spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::note_offsets(Rc::clone(shard)));
     let reaping = Rc::clone(shard);
     let reaper = async move { or(reaping.connections.run_reaper(&reaping.runtime), reaping.stopping()).await };
     spawn_inside(&shard.runtime, &shard.gates.internals, reaper);
@@ -489,6 +492,7 @@ async fn run_control(parts: ControlParts) {
         shard_count: parts.shard_count,
         gates: Gates::new(),
         commands: Rc::default(),
+        checkpoints: RefCell::default(),
         pulse: parts.pulse,
     });
     let (serving, pulse) = (Rc::clone(&control), Arc::clone(&control.pulse));
@@ -512,6 +516,10 @@ async fn run_control(parts: ControlParts) {
                 control.commands.close();
                 control.gates.drivers.close();
                 wait_empty_until(&control.runtime, &control.gates.drivers, CUT_WAIT).await;
+                let checkpoints = control.checkpoints.take();
+                if let Some(checkpoints) = checkpoints {
+                    checkpoints.end().await;
+                }
                 if let Err(error) = boot::seal(&data_dir, &closed, logs == Stopped::Clean).await {
                     tracing::error!(%error, "the stop is not noted as clean; the next start recovers");
                     stopped = Stopped::Late;
@@ -533,16 +541,24 @@ async fn boot(
 ) -> Result<DataDir<ShardDisk>, StartError> {
     let data_dir = DataDir::open(ShardDisk::new(), &config.data_dir).await.map_err(BootError::from)?;
     let meta = boot::identify(&data_dir, config.node_id).await?;
-    let left = boot::read(&data_dir).await?;
     let metadata = boot::metadata(&data_dir, control.runtime, config, listeners, &meta).await?;
     let image = Arc::clone(metadata.image());
-    boot::settle(&data_dir, &image, config.node_id).await?;
+    let found = data_dir.list_partitions().await.map_err(BootError::from)?;
+    let opened = Checkpoints::open(data_dir.clone(), Arc::clone(&image), &found).await;
+    let checkpoints = opened.map_err(BootError::from)?;
+    let left = boot::read(&data_dir, &checkpoints).await?;
+    boot::settle(&data_dir, &found, &image, config.node_id).await?;
+    control.checkpoints.replace(Some(Rc::clone(&checkpoints)));
     let update = ImageUpdate { image, change: ImageChange::First(Arc::new(left)) };
     if control.publish(&update).await.is_err() {
         return Err(StartError::Ended);
     }
     let (commands, publisher) = (Rc::clone(&control.commands), Rc::clone(control));
     let writer = metadata.run(commands, async move |image, delta| {
+        if let Err(error) = checkpoints.follow(&image, &delta).await {
+            // The next start finds out by the ids of the directories.
+            tracing::warn!(%error, "offsets of deleted topics are still in the checkpoints");
+        }
         publisher.publish(&ImageUpdate { image, change: ImageChange::Delta(delta) }).await.is_ok()
     });
     spawn_inside(&control.runtime, &control.gates.drivers, writer);

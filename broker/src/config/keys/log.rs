@@ -46,9 +46,9 @@ keys! { KEYS:
         "Time between checks whether a log needs a flush.";
     "log.flush.interval.ms" Long = None, Any, ClusterWide, Acted,
         "Longest time records stay unflushed; unset, log.flush.scheduler.interval.ms counts.";
-    "log.flush.offset.checkpoint.interval.ms" Int = Some("60000"), AtLeast(0), ReadOnly, Inert,
+    "log.flush.offset.checkpoint.interval.ms" Int = Some("60000"), AtLeast(0), ReadOnly, Acted,
         "Time between writes of the recovery points.";
-    "log.flush.start.offset.checkpoint.interval.ms" Int = Some("60000"), AtLeast(0), ReadOnly, Inert,
+    "log.flush.start.offset.checkpoint.interval.ms" Int = Some("60000"), AtLeast(0), ReadOnly, Acted,
         "Time between writes of the log start offsets.";
     "log.preallocate" Boolean = Some("false"), Any, ClusterWide, Inert,
         "Whether segment files are allocated at full size.";

@@ -25,6 +25,7 @@ use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Gate;
 
 use crate::config::topic::TopicConfig;
+use crate::driver::checkpoints::LogOffsets;
 use crate::driver::timer::Timer;
 use crate::metrics::ShardMetrics;
 
@@ -45,11 +46,23 @@ pub struct Partition<D: Disk, R: Runtime> {
     pub leader_epoch: Cell<i32>,
     config: RefCell<Rc<TopicConfig>>,
     waiters: Rc<Waiters>,
+    /// Recovery point and log start as they were last given to [`Partitions::moved_offsets`].
+    noted: Cell<(i64, i64)>,
 }
 
 impl<D: Disk, R: Runtime> Partition<D, R> {
     pub fn config(&self) -> Rc<TopicConfig> {
         Rc::clone(&self.config.borrow())
+    }
+
+    /// Where the log begins and up to where it is durable.
+    pub fn offsets(&self) -> LogOffsets {
+        LogOffsets {
+            id: self.id,
+            topic: Arc::clone(&self.topic),
+            recovery_point: self.log.recovery_point(),
+            log_start_offset: self.log.log_start_offset(),
+        }
     }
 
     /// Exclusive: what consumers may read. With one replica that is what has reached the topic's durability level.
@@ -165,6 +178,18 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         self.settings.metrics.partitions_offline.set(offline as u64);
         self.settings.metrics.log_bytes.set(log_bytes);
         self.settings.metrics.fetch_purgatory.set(self.parked.borrow().len() as u64);
+    }
+
+    /// Where logs begin and up to where they are durable, of those where that has moved since it was last asked.
+    pub fn moved_offsets(&self) -> Vec<LogOffsets> {
+        let mut moved = Vec::new();
+        for partition in self.by_id.borrow().values() {
+            let now = (partition.log.recovery_point(), partition.log.log_start_offset());
+            if partition.noted.replace(now) != now {
+                moved.push(partition.offsets());
+            }
+        }
+        moved
     }
 
     /// Answers everything that waits with what there is.

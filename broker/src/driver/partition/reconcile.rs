@@ -190,7 +190,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         log.set_listener(Rc::new(move || woken.wake_all()));
         log.begin_epoch(leader_epoch);
         let (leader_epoch, config) = (Cell::new(leader_epoch), RefCell::new(Rc::new(config)));
-        let partition = Partition { id, topic, log, leader_epoch, config, waiters };
+        let partition = Partition { id, topic, log, leader_epoch, config, waiters, noted: Cell::new((0, 0)) };
         self.by_id.borrow_mut().insert(id, Rc::new(partition));
     }
 

@@ -1,0 +1,153 @@
+//! Where every log begins and up to where it is durable, for the next start. On the control executor: Kafka keeps the offsets
+//! of all partitions of a data directory in one file each, and the partitions are those of all shards.
+//!
+//! The files name topics, not their ids. So what they say of a deleted topic is gone from them before its name can be used
+//! again; after a crash in between, the start throws out what the metadata does not know.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use walser_machine::metadata::{MetadataDelta, MetadataImage};
+use walser_storage::checkpoint::{LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
+use walser_storage::data_dir::DataDir;
+use walser_storage::data_dir::partition::{DirKind, DirName, FoundDir};
+use walser_storage::disk::Disk;
+use walser_storage::error::DiskError;
+use walser_storage::runtime::channel::Semaphore;
+
+use super::partition::PartitionId;
+
+/// What is kept of one log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOffsets {
+    pub id: PartitionId,
+    pub topic: Arc<str>,
+    pub recovery_point: i64,
+    pub log_start_offset: i64,
+}
+
+/// The two files of a data directory.
+pub struct Checkpoints<D> {
+    data_dir: DataDir<D>,
+    image: RefCell<Arc<MetadataImage>>,
+    offsets: RefCell<BTreeMap<PartitionId, LogOffsets>>,
+    /// Counts changes of `offsets`; and up to where they are in the files.
+    changed: Cell<u64>,
+    written: Cell<u64>,
+    /// One writer at a time.
+    writing: Semaphore,
+    ended: Cell<bool>,
+}
+
+impl<D: Disk> Checkpoints<D> {
+    /// Reads what the last run left. `found` are the directories there are: what is left of a partition counts where its
+    /// directory is that of the topic in `image`, and goes where it is not.
+    pub async fn open(
+        data_dir: DataDir<D>,
+        image: Arc<MetadataImage>,
+        found: &[FoundDir],
+    ) -> Result<Rc<Self>, DiskError> {
+        let recovery_points = data_dir.read_checkpoint(RECOVERY_POINT_FILE).await?.offsets;
+        let log_start_offsets = data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?.offsets;
+        let mut offsets = BTreeMap::new();
+        for dir in found {
+            let DirName { topic, partition, kind: DirKind::Partition } = &dir.name else { continue };
+            let Some(topic) = image.topic(topic) else { continue };
+            if dir.topic_id.is_some_and(|topic_id| topic_id != topic.topic_id.get()) {
+                continue;
+            }
+            let key = (topic.name.to_string(), *partition);
+            let (recovery_point, log_start_offset) = (recovery_points.get(&key), log_start_offsets.get(&key));
+            if recovery_point.is_none() && log_start_offset.is_none() {
+                continue;
+            }
+            let id = PartitionId { topic_id: topic.topic_id, index: *partition };
+            let kept = LogOffsets {
+                id,
+                topic: Arc::clone(&topic.name),
+                recovery_point: recovery_point.copied().unwrap_or(0),
+                log_start_offset: log_start_offset.copied().unwrap_or(0),
+            };
+            offsets.insert(id, kept);
+        }
+        let stale = recovery_points.len().max(log_start_offsets.len()) > offsets.len();
+        let checkpoints = Rc::new(Self {
+            data_dir,
+            image: RefCell::new(image),
+            offsets: RefCell::new(offsets),
+            changed: Cell::new(u64::from(stale)),
+            written: Cell::new(0),
+            writing: Semaphore::new(1),
+            ended: Cell::new(false),
+        });
+        checkpoints.write().await?;
+        Ok(checkpoints)
+    }
+
+    /// As the files have them.
+    pub fn recovery_points(&self) -> OffsetCheckpoint {
+        self.encode(|kept| kept.recovery_point)
+    }
+
+    /// As the files have them.
+    pub fn log_start_offsets(&self) -> OffsetCheckpoint {
+        self.encode(|kept| kept.log_start_offset)
+    }
+
+    /// Goes with the metadata, before anybody is told of the change: what is kept of deleted topics goes.
+    pub async fn follow(&self, image: &Arc<MetadataImage>, delta: &MetadataDelta) -> Result<(), DiskError> {
+        *self.image.borrow_mut() = Arc::clone(image);
+        if delta.topics_deleted.is_empty() {
+            return Ok(());
+        }
+        let kept_before = self.offsets.borrow().len();
+        self.offsets.borrow_mut().retain(|id, _| image.topic_by_id(id.topic_id).is_some());
+        if self.offsets.borrow().len() == kept_before {
+            return Ok(());
+        }
+        self.changed.update(|changed| changed + 1);
+        self.write().await
+    }
+
+    /// Keeps newer offsets; when it returns they are on stable storage. Those of topics that are gone are not kept.
+    pub async fn note(&self, newer: Vec<LogOffsets>) -> Result<(), DiskError> {
+        for kept in newer {
+            let is_known = self.image.borrow().topic_by_id(kept.id.topic_id).is_some();
+            let mut offsets = self.offsets.borrow_mut();
+            if is_known && offsets.get(&kept.id) != Some(&kept) {
+                offsets.insert(kept.id, kept);
+                self.changed.update(|changed| changed + 1);
+            }
+        }
+        self.write().await
+    }
+
+    /// Writes no more: what a clean stop leaves is written by [`super::boot::seal`], from logs that are closed.
+    pub async fn end(&self) {
+        let _permit = self.writing.acquire(1).await;
+        self.ended.set(true);
+    }
+
+    /// Writes both files, unless all changes so far are in them.
+    async fn write(&self) -> Result<(), DiskError> {
+        let wanted = self.changed.get();
+        let _permit = self.writing.acquire(1).await;
+        if self.written.get() >= wanted || self.ended.get() {
+            return Ok(());
+        }
+        let changed = self.changed.get();
+        let (recovery_points, log_start_offsets) = (self.recovery_points(), self.log_start_offsets());
+        self.data_dir.write_checkpoint(RECOVERY_POINT_FILE, &recovery_points).await?;
+        self.data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &log_start_offsets).await?;
+        self.written.set(changed);
+        Ok(())
+    }
+
+    fn encode(&self, offset: impl Fn(&LogOffsets) -> i64) -> OffsetCheckpoint {
+        let offsets = self.offsets.borrow();
+        let entry = |kept: &LogOffsets| ((kept.topic.to_string(), kept.id.index), offset(kept));
+        OffsetCheckpoint { offsets: offsets.values().map(entry).collect() }
+    }
+}
