@@ -73,7 +73,7 @@ impl SessionRequest {
 }
 
 /// What was read of one partition, as far as sessions care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedState {
     pub has_records: bool,
     pub high_watermark: i64,
@@ -81,7 +81,8 @@ pub struct FetchedState {
     /// An error, a diverging epoch or a preferred replica: always told.
     pub must_respond: bool,
     pub is_error: bool,
-    pub is_topic_known: bool,
+    /// Where the topic goes by id and is known: its name.
+    pub topic_name: Option<Arc<str>>,
 }
 
 /// Why an incremental request is refused as a whole.
@@ -107,9 +108,9 @@ pub struct FetchContext {
     kind: Kind,
     /// What to read, in this order.
     pub partitions: Vec<(FetchKey, FetchWish)>,
-    /// Of an incremental request, for each partition: whether the session has known its topic before. One that is gone since
-    /// is told otherwise than an id nobody knows.
-    pub was_topic_known: Vec<bool>,
+    /// Of an incremental request, for each partition: the name under which the session has once known the id of its topic.
+    /// A topic that is gone since is told otherwise than an id nobody knows.
+    pub known_as: Vec<Option<Arc<str>>>,
 }
 
 impl FetchContext {
@@ -168,7 +169,7 @@ struct CachedPartition {
     /// As last told; -1 when nothing was, or after an error.
     high_watermark: i64,
     log_start_offset: i64,
-    was_topic_known: bool,
+    known_as: Option<Arc<str>>,
 }
 
 struct Session {
@@ -191,7 +192,7 @@ impl Session {
         }
         let place = self.take_place();
         self.places.insert(key.clone(), place);
-        let fresh = CachedPartition { key, wish, high_watermark: -1, log_start_offset: -1, was_topic_known: false };
+        let fresh = CachedPartition { key, wish, high_watermark: -1, log_start_offset: -1, known_as: None };
         self.partitions.insert(place, fresh);
     }
 
@@ -207,10 +208,12 @@ impl Session {
     }
 
     /// Whether the partition must be told, and notes that it was.
-    fn note(&mut self, key: &FetchKey, fetched: FetchedState) -> bool {
+    fn note(&mut self, key: &FetchKey, fetched: &FetchedState) -> bool {
         let Some(&place) = self.places.get(key) else { return fetched.must_respond || fetched.has_records };
         let Some(cached) = self.partitions.get_mut(&place) else { return false };
-        cached.was_topic_known |= fetched.is_topic_known;
+        if cached.known_as.is_none() {
+            cached.known_as.clone_from(&fetched.topic_name);
+        }
         let has_moved = cached.high_watermark != fetched.high_watermark
             || cached.log_start_offset != fetched.log_start_offset
             || fetched.has_records
@@ -277,7 +280,7 @@ impl FetchSessions {
         if is_full {
             self.close(session_id);
             let kind = if session_epoch == INITIAL_EPOCH { Kind::Full { uses_topic_ids } } else { Kind::Sessionless };
-            return Ok(FetchContext { kind, partitions, was_topic_known: Vec::new() });
+            return Ok(FetchContext { kind, partitions, known_as: Vec::new() });
         }
         let session = self.sessions.get_mut(&session_id).ok_or(SessionError::IdNotFound)?;
         if session.next_epoch != session_epoch {
@@ -287,8 +290,8 @@ impl FetchSessions {
             return Err(SessionError::TopicIdError);
         }
         let before = session.partitions.len();
-        for (key, wish) in partitions {
-            session.put(key, wish);
+        for (key, wish) in &partitions {
+            session.put(key.clone(), *wish);
         }
         for key in &forgotten {
             session.forget(key);
@@ -298,7 +301,8 @@ impl FetchSessions {
         self.partition_count = self.partition_count - before + after;
         if is_empty {
             self.close(session_id);
-            return Ok(FetchContext { kind: Kind::Sessionless, partitions: Vec::new(), was_topic_known: Vec::new() });
+            // What was asked for and forgotten at once is answered all the same.
+            return Ok(FetchContext { kind: Kind::Sessionless, partitions, known_as: Vec::new() });
         }
         if self.partition_count > self.partitions_max {
             // The client begins again, and goes without a session when there is no room for it.
@@ -308,8 +312,8 @@ impl FetchSessions {
         let session = self.sessions.get_mut(&session_id).ok_or(SessionError::IdNotFound)?;
         session.next_epoch = next_epoch(session_epoch);
         let partitions = session.partitions.values().map(|cached| (cached.key.clone(), cached.wish)).collect();
-        let was_topic_known = session.partitions.values().map(|cached| cached.was_topic_known).collect();
-        Ok(FetchContext { kind: Kind::Incremental { session_id }, partitions, was_topic_known })
+        let known_as = session.partitions.values().map(|cached| cached.known_as.clone()).collect();
+        Ok(FetchContext { kind: Kind::Incremental { session_id }, partitions, known_as })
     }
 
     /// Decides what the response carries. `fetched`: one for each partition of the context, in its order.
@@ -327,7 +331,7 @@ impl FetchSessions {
                     return SessionAnswer { session_id, include: vec![true; fetched.len()] };
                 };
                 let include =
-                    context.partitions.iter().zip(fetched).map(|((key, _), state)| session.note(key, *state)).collect();
+                    context.partitions.iter().zip(fetched).map(|((key, _), state)| session.note(key, state)).collect();
                 SessionAnswer { session_id, include }
             }
         }
@@ -355,7 +359,7 @@ impl FetchSessions {
         };
         for ((key, wish), state) in context.partitions.iter().zip(fetched) {
             session.put(key.clone(), *wish);
-            session.note(key, *state);
+            session.note(key, state);
         }
         let session_id = self.new_id();
         self.partition_count += session.partitions.len();
@@ -441,7 +445,7 @@ mod tests {
             log_start_offset: 0,
             must_respond: false,
             is_error: false,
-            is_topic_known: true,
+            topic_name: None,
         }
     }
 
@@ -511,6 +515,11 @@ mod tests {
         let context = sessions.begin(last, START).expect("incremental");
         assert_eq!(sessions.finish(&context, &[], START).session_id, NO_SESSION);
         assert!(sessions.is_empty());
+        let id = created(&mut sessions, &[(0, 5)]);
+        let mut last = request(id, 1, &[(0, 7)]);
+        last.forgotten.push(key(0));
+        assert_eq!(indexes(&sessions.begin(last, START).expect("incremental")), [0]);
+        assert!(sessions.is_empty());
     }
 
     /// What all sessions remember together is bounded: there is no session beyond it, and one that grows beyond it ends.
@@ -519,7 +528,7 @@ mod tests {
         let mut sessions = FetchSessions::new(10, 3, IdRanges::new(1).of(0), 1);
         let id = created(&mut sessions, &[(0, 5), (1, 5)]);
         let context = sessions.begin(request(0, 0, &[(0, 5), (1, 5)]), START).expect("full");
-        assert_eq!(sessions.finish(&context, &[quiet(5); 2], START).session_id, NO_SESSION);
+        assert_eq!(sessions.finish(&context, &[quiet(5), quiet(5)], START).session_id, NO_SESSION);
         let context = sessions.begin(request(id, 1, &[(2, 5)]), START).expect("three fit");
         sessions.finish(&context, &[quiet(5); 3], START);
         assert_eq!(sessions.begin(request(id, 2, &[(3, 5)]), START).map(drop), Err(SessionError::IdNotFound));
@@ -533,9 +542,9 @@ mod tests {
         let mut sessions = cache(1);
         created(&mut sessions, &[(0, 5)]);
         let context = sessions.begin(request(0, 0, &[(0, 5), (1, 5)]), START).expect("full");
-        assert_eq!(sessions.finish(&context, &[quiet(5); 2], START).session_id, NO_SESSION);
+        assert_eq!(sessions.finish(&context, &[quiet(5), quiet(5)], START).session_id, NO_SESSION);
         let later = START + EVICTION_AGE;
-        assert_ne!(sessions.finish(&context, &[quiet(5); 2], later).session_id, NO_SESSION);
+        assert_ne!(sessions.finish(&context, &[quiet(5), quiet(5)], later).session_id, NO_SESSION);
         assert_eq!(sessions.len(), 1);
     }
 
@@ -559,19 +568,20 @@ mod tests {
         assert_eq!(IdRanges::new(2).place_of(i32::MAX), None);
     }
 
-    /// A session remembers that it has known a topic, and one without partitions takes them up later.
+    /// A session remembers what it has known a topic as, and one without partitions takes them up later.
     #[test]
     fn a_session_begins_empty_and_remembers() {
         let mut sessions = cache(10);
         let id = created(&mut sessions, &[]);
         let context = sessions.begin(request(id, 1, &[(0, 5), (1, 5)]), START).expect("incremental");
-        assert_eq!((context.session_id(), &context.was_topic_known[..]), (Some(id), &[false, false][..]));
-        let unknown = FetchedState { is_topic_known: false, must_respond: true, is_error: true, ..quiet(-1) };
-        sessions.finish(&context, &[quiet(5), unknown], START);
-        let context = sessions.begin(request(id, 2, &[]), START).expect("incremental");
-        assert_eq!(context.was_topic_known, [true, false]);
-        sessions.finish(&context, &[unknown, unknown], START);
-        let context = sessions.begin(request(id, 3, &[]), START).expect("incremental");
-        assert_eq!(context.was_topic_known, [true, false]);
+        assert_eq!((context.session_id(), &context.known_as[..]), (Some(id), &[None, None][..]));
+        let known = FetchedState { topic_name: Some("t".into()), ..quiet(5) };
+        let unknown = FetchedState { must_respond: true, is_error: true, ..quiet(-1) };
+        sessions.finish(&context, &[known, unknown.clone()], START);
+        for epoch in [2, 3] {
+            let context = sessions.begin(request(id, epoch, &[]), START).expect("incremental");
+            assert_eq!(context.known_as, [Some("t".into()), None]);
+            sessions.finish(&context, &[unknown.clone(), unknown.clone()], START);
+        }
     }
 }

@@ -15,6 +15,8 @@ use walser_protocol::{ApiKey, ErrorCode};
 
 use super::{Frame, HandlerOutcome, RequestContext, dispatch};
 
+/// The node id of a client that names none.
+const NO_NODE: i32 = -1;
 /// Kafka's name for the level of what the cluster can do as a whole.
 const METADATA_VERSION: &str = "metadata.version";
 /// Kafka's 3.3-IV3, the lowest level Kafka 4 knows.
@@ -74,14 +76,16 @@ fn finalized_features(image: &MetadataImage) -> Vec<FinalizedFeatureKey<'_>> {
 }
 
 fn verify(context: &RequestContext, request: &ApiVersionsRequest<'_>) -> ErrorCode {
-    if context.version >= 3
-        && !(is_software_name(request.client_software_name) && is_software_name(request.client_software_version))
-    {
+    // Whom the client means is said whole or not at all; older versions say nothing.
+    let is_half_said = request.cluster_id.is_some() != (request.node_id != NO_NODE);
+    let is_software_named = context.version < 3
+        || (is_software_name(request.client_software_name) && is_software_name(request.client_software_version));
+    if is_half_said || !is_software_named {
         return ErrorCode::InvalidRequest;
     }
     let image = context.shard.image();
     let is_other_cluster = request.cluster_id.is_some_and(|id| id != image.cluster_id());
-    let is_other_node = request.node_id != -1 && request.node_id != context.shard.node_id().get();
+    let is_other_node = request.node_id != NO_NODE && request.node_id != context.shard.node_id().get();
     if is_other_cluster || is_other_node { ErrorCode::RebootstrapRequired } else { ErrorCode::None }
 }
 

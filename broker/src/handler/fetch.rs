@@ -9,12 +9,14 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use walser_machine::fetch_session::{
     FetchContext, FetchKey, FetchWish, FetchedState, NO_SESSION, SessionAnswer, SessionError, SessionRequest, TopicKey,
 };
+use walser_machine::metadata::MetadataImage;
 use walser_protocol::messages::fetch::{
     AbortedTransaction, EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
     NodeEndpoint, PartitionData,
@@ -38,6 +40,8 @@ use crate::shard::service::{ShardReply, ShardRequest};
 const TOPIC_IDS_FROM: i16 = 13;
 /// First version in which a wrong leader is answered with the right one.
 const LEADERS_FROM: i16 = 12;
+/// First version that says where the reader's history parted from the log's.
+const DIVERGING_FROM: i16 = 12;
 /// First version with sessions.
 const SESSIONS_FROM: i16 = 7;
 /// First version in which the broker's endpoints go along.
@@ -189,23 +193,31 @@ fn slots(context: &RequestContext, session: &FetchContext) -> Vec<Slot> {
         };
         last = Some((key.topic.clone(), Rc::clone(&topic)));
         let index = key.partition_index;
-        let was_known = session.was_topic_known.get(slot).is_some_and(|was_known| *was_known);
-        let target = topic.partition(index).map_err(|code| missing(code, was_known)).map(|partition| FetchPart {
+        let known_as = session.known_as.get(slot).and_then(Option::as_deref);
+        let target = topic.partition(index).map_err(|code| missing(&image, code, known_as, index));
+        let target = target.map(|partition| FetchPart {
             slot,
             partition,
             fetch_offset: wish.fetch_offset,
             max_bytes: usize::try_from(wish.partition_max_bytes).unwrap_or(0),
             current_leader_epoch: wish.current_leader_epoch,
-            last_fetched_epoch: wish.last_fetched_epoch,
+            // A session of a newer client may be gone on with in a version that could not be told of a divergence.
+            last_fetched_epoch: if context.version >= DIVERGING_FROM { wish.last_fetched_epoch } else { -1 },
         });
         slots.push(Slot { topic, index, target });
     }
     slots
 }
 
-/// A topic that the session has known and that is gone is no unknown id.
-fn missing(code: ErrorCode, was_known: bool) -> ErrorCode {
-    if was_known && code == ErrorCode::UnknownTopicId { ErrorCode::UnknownTopicOrPartition } else { code }
+/// A topic that the session has known and that is gone is no unknown id, least of all when there is another of its name.
+fn missing(image: &MetadataImage, code: ErrorCode, known_as: Option<&str>, index: i32) -> ErrorCode {
+    match known_as {
+        Some(name) if code == ErrorCode::UnknownTopicId => {
+            let is_another = image.topic(name).is_some_and(|topic| topic.partition(index).is_some());
+            if is_another { ErrorCode::InconsistentTopicId } else { ErrorCode::UnknownTopicOrPartition }
+        }
+        _ => code,
+    }
 }
 
 /// Reads every partition, waiting where that is asked for; one outcome for each slot. What is read is held in memory until
@@ -334,13 +346,16 @@ fn fill(plan: &Plan, fetched: Vec<Fetched>) -> Vec<Result<FetchedData, Refusal>>
     }
     let mut left = plan.limits.max_bytes;
     let mut is_first = true;
-    for data in outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok()) {
+    for (slot, outcome) in plan.slots.iter().zip(&mut outcomes) {
+        let (Ok(part), Ok(data)) = (&slot.target, outcome) else { continue };
         if data.bytes == 0 {
             continue;
         }
         // Each owner read as if it were alone: what is too much together is given up again, whole batches at a time.
-        if data.bytes > left {
-            keep_whole_batches(data, left, is_first);
+        let allowed = part.max_bytes.min(left);
+        if data.bytes > allowed {
+            keep_whole_batches(data, allowed, is_first);
+            data.is_first_cut = data.bytes == 0 && allowed > 0;
         }
         is_first &= data.bytes == 0;
         left = left.saturating_sub(data.bytes);
@@ -442,7 +457,8 @@ fn count(context: &RequestContext, outcomes: &[Result<FetchedData, Refusal>]) {
 }
 
 fn fetched_state((slot, outcome): (&Slot, &Result<FetchedData, Refusal>)) -> FetchedState {
-    let is_topic_known = slot.topic.found.is_ok();
+    let is_by_id = !slot.topic.topic_id.is_zero();
+    let topic_name = slot.topic.found.as_ref().ok().filter(|_| is_by_id).map(|topic| Arc::clone(&topic.name));
     match outcome {
         Ok(data) => FetchedState {
             has_records: data.bytes > 0,
@@ -450,7 +466,7 @@ fn fetched_state((slot, outcome): (&Slot, &Result<FetchedData, Refusal>)) -> Fet
             log_start_offset: data.log_start_offset,
             must_respond: data.diverging.is_some(),
             is_error: false,
-            is_topic_known,
+            topic_name,
         },
         Err(_) => FetchedState {
             has_records: false,
@@ -458,9 +474,14 @@ fn fetched_state((slot, outcome): (&Slot, &Result<FetchedData, Refusal>)) -> Fet
             log_start_offset: -1,
             must_respond: true,
             is_error: true,
-            is_topic_known,
+            topic_name,
         },
     }
+}
+
+/// The error was found without the log; one log of the same name was still looked at.
+fn is_unasked(slot: &Slot) -> bool {
+    slot.target.as_ref().is_err_and(|code| *code != ErrorCode::InconsistentTopicId)
 }
 
 fn partition_data<'a>(
@@ -472,6 +493,8 @@ fn partition_data<'a>(
     match outcome {
         Ok(data) => {
             let (epoch, end_offset) = data.diverging.unwrap_or((-1, -1));
+            // Kafka names the aborted ones of what it reads, even if that is nothing.
+            let is_read = read_committed && data.diverging.is_none() && !data.is_first_cut;
             let aborted = || {
                 let one = |(producer_id, first_offset): &(i64, i64)| AbortedTransaction {
                     producer_id: *producer_id,
@@ -485,7 +508,7 @@ fn partition_data<'a>(
                 last_stable_offset: data.last_stable_offset,
                 log_start_offset: data.log_start_offset,
                 diverging_epoch: EpochEndOffset { epoch, end_offset },
-                aborted_transactions: (read_committed && data.diverging.is_none()).then(aborted),
+                aborted_transactions: is_read.then(aborted),
                 records: Some(Records::Chunks(&data.slices)),
                 ..PartitionData::default()
             }
@@ -502,7 +525,7 @@ fn partition_data<'a>(
                 log_start_offset: -1,
                 current_leader: LeaderIdAndEpoch { leader_id, leader_epoch },
                 // A partition that was not even asked for has none; of one that could not be read they are not known.
-                aborted_transactions: slot.target.is_err().then(Vec::new),
+                aborted_transactions: is_unasked(slot).then(Vec::new),
                 records: Some(Records::default()),
                 ..PartitionData::default()
             }

@@ -274,7 +274,7 @@ impl Differential {
                         && other != 0
                     {
                         let ids = [one, other].map(|id| i32::try_from(id).unwrap_or_default());
-                        self.world.sessions.push(Session { ids, next_epoch: 1 });
+                        self.world.sessions.push(Session { ids, next_epoch: 1, version: request.version });
                     }
                 }
                 _ => {}

@@ -19,6 +19,8 @@ pub struct Topic {
 pub struct Session {
     pub ids: Pair<i32>,
     pub next_epoch: i32,
+    /// The version of the request that opened it.
+    pub version: i16,
 }
 
 #[derive(Debug, Default)]

@@ -62,6 +62,8 @@ pub struct FetchedData {
     /// Whole batches, in order.
     pub slices: Vec<Bytes>,
     pub bytes: usize,
+    /// There is a batch to read that does not fit, and nothing of it is returned.
+    pub is_first_cut: bool,
     /// The reader's history parted from the log's: epoch and end offset of the common part.
     pub diverging: Option<(i32, i64)>,
     /// Producer id and first offset of each aborted transaction in the range; only for read_committed.
@@ -126,6 +128,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let read = partition.log.read(request).await.map_err(|error| Refusal::from_read(&error))?;
         data.slices = read.slices;
         data.bytes = read.bytes;
+        data.is_first_cut = data.bytes == 0 && max_bytes > 0 && part.fetch_offset < upper_bound;
         Ok(data)
     }
 

@@ -15,6 +15,7 @@ use super::{Partition, PartitionId, Partitions};
 use crate::error::{Refusal, validate_config};
 
 /// This broker's own: there are no followers yet.
+const REPLICAS: i32 = 1;
 const IN_SYNC_REPLICAS: i32 = 1;
 /// Clients may send a timeout of 0, which in Kafka bounds replication only.
 const FLUSH_WAIT_MIN: Duration = Duration::from_secs(30);
@@ -113,8 +114,9 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let ProducePart { slot, partition, records } = part;
         let partition = self.leader(partition).map_err(Refusal::of)?;
         let config = partition.config();
-        if acks == -1 && config.min_insync_replicas > IN_SYNC_REPLICAS {
-            let wanted = config.min_insync_replicas;
+        // A topic cannot ask for more than it has.
+        let wanted = config.min_insync_replicas.min(REPLICAS);
+        if acks == -1 && wanted > IN_SYNC_REPLICAS {
             let message = format!("{IN_SYNC_REPLICAS} replica is in sync, min.insync.replicas is {wanted}");
             let log_start_offset = partition.log.log_start_offset();
             return Err(Refusal { log_start_offset, ..Refusal::with_message(ErrorCode::NotEnoughReplicas, message) });

@@ -36,7 +36,8 @@ const TOPIC_CONFIGS: [(&str, &[&str]); 26] = [
     ("preallocate", &["true", "false", "TRUE", "yes"]),
     ("retention.bytes", &["-1", "99999999999", "x"]),
     ("retention.ms", &["-1", "604800000", " 604800000 ", "-2"]),
-    ("segment.index.bytes", &["10485760", "4", "3"]),
+    // Of 4, which is allowed, Kafka can make no index, and the partition none of its logs.
+    ("segment.index.bytes", &["10485760", "4096", "3"]),
     ("segment.jitter.ms", &["0", "-1"]),
     ("unclean.leader.election.enable", &["true", "false", "maybe"]),
     ("remote.storage.enable", &["false", "true", "x"]),

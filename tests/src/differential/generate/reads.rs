@@ -85,12 +85,18 @@ impl Case<'_> {
 
     /// Opens a session, goes on with one, or gets one wrong.
     fn session(&mut self, request: &mut FetchRequest<'static>) {
-        if self.rng.chance(40) || self.world.sessions.is_empty() {
+        // No client falls back to another version within a session, and on a divergence of which the older version cannot
+        // tell Kafka fails within itself.
+        let tells = |version: i16| version >= 12;
+        let fit: Vec<usize> = (0..self.world.sessions.len())
+            .filter(|session| tells(self.world.sessions[*session].version) == tells(self.version))
+            .collect();
+        if self.rng.chance(40) || fit.is_empty() {
             request.session_epoch = 0;
             self.effects.push(Effect::NewSession);
             return;
         }
-        let session = usize::try_from(self.rng.below(self.world.sessions.len() as u64)).unwrap_or(0);
+        let session = *self.rng.pick(&fit);
         let known = &self.world.sessions[session];
         request.session_id = known.ids[self.side];
         request.session_epoch = known.next_epoch;

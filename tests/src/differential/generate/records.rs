@@ -14,7 +14,9 @@ use super::{Case, Effect, Expect, Request};
 const CRC_AT: usize = 17;
 const MAGIC_AT: usize = 16;
 const LENGTH_AT: usize = 8;
+const ATTRIBUTES_AT: usize = 21;
 const RECORD_COUNT_AT: usize = 57;
+const RECORDS_AT: usize = 61;
 const LAST_OFFSET_DELTA_AT: usize = 23;
 
 impl Case<'_> {
@@ -172,15 +174,31 @@ impl Case<'_> {
             5 => batch.extend([1, 2, 3]),
             6 => patch(batch, RECORD_COUNT_AT, i32::try_from(self.rng.below(1000)).unwrap_or(0)),
             7 => patch(batch, LAST_OFFSET_DELTA_AT, i32::try_from(self.rng.below(1000)).unwrap_or(0)),
-            _ => {
-                // A bit in the middle, with the CRC made to fit.
-                let at = RECORD_COUNT_AT
-                    + 4
-                    + usize::try_from(self.rng.below((batch.len() - RECORD_COUNT_AT - 4) as u64)).unwrap_or(0);
-                batch[at] ^= 0x10;
-                recompute(batch);
-            }
+            _ => self.flip(batch),
         }
+    }
+
+    /// A bit of the records, with the CRC made to fit. Which one is chosen with care, for of offset deltas that do not count
+    /// up Kafka makes what it likes, and it takes any negative length for null: no client sends either.
+    fn flip(&mut self, batch: &mut [u8]) {
+        let codec = batch[ATTRIBUTES_AT + 1] & 7;
+        let plain = codec == CompressionType::None.id();
+        let at = match self.rng.below(4) {
+            // The length, attributes and timestamp of the first record, or what the compressed stream is known by.
+            0 | 1 => RECORDS_AT + usize::try_from(self.rng.below(3)).unwrap_or(0),
+            // A letter of a value.
+            _ if plain => match batch.windows(3).position(|three| three == b"aaa") {
+                Some(run) => run + 1,
+                None => RECORDS_AT,
+            },
+            // Only this one has a checksum of its own.
+            _ if codec == CompressionType::Gzip.id() => {
+                RECORDS_AT + usize::try_from(self.rng.below((batch.len() - RECORDS_AT) as u64)).unwrap_or(0)
+            }
+            _ => RECORDS_AT,
+        };
+        batch[at] ^= 0x10;
+        recompute(batch);
     }
 
     pub(super) fn init_producer_id(&mut self) -> Option<Request> {
