@@ -530,7 +530,7 @@ mod tests {
         let context = sessions.begin(request(0, 0, &[(0, 5), (1, 5)]), START).expect("full");
         assert_eq!(sessions.finish(&context, &[quiet(5), quiet(5)], START).session_id, NO_SESSION);
         let context = sessions.begin(request(id, 1, &[(2, 5)]), START).expect("three fit");
-        sessions.finish(&context, &[quiet(5); 3], START);
+        sessions.finish(&context, &[quiet(5), quiet(5), quiet(5)], START);
         assert_eq!(sessions.begin(request(id, 2, &[(3, 5)]), START).map(drop), Err(SessionError::IdNotFound));
         assert!(sessions.is_empty());
         created(&mut sessions, &[(0, 5), (1, 5), (2, 5)]);

@@ -82,12 +82,10 @@ pub fn all() -> Vec<Mask> {
         mask("ListOffsets.topics", Kind::Unordered(&["name"]), hash_order),
         mask("ListOffsets.topics[].partitions", Kind::Unordered(&["partition_index", "error_code"]), hash_order),
         mask("DescribeLogDirs.results[].log_dir", Kind::Ignore, "each broker has a directory of its own"),
-        mask("*.total_bytes", Kind::Ignore, "what the disk says at the moment it is asked (KIP-827)"),
         mask("*.usable_bytes", Kind::Ignore, "what the disk says at the moment it is asked (KIP-827)"),
         mask("DescribeLogDirs.results[].topics", Kind::Unordered(&["name"]), hash_order),
         mask("DescribeLogDirs.results[].topics[].partitions", Kind::Unordered(&["partition_index"]), hash_order),
         mask("DescribeQuorum.topics[].partitions[].high_watermark", Kind::Ignore, own_affair),
-        mask("DescribeQuorum.topics[].partitions[].leader_epoch", Kind::Ignore, own_affair),
         mask("DescribeQuorum.topics[].partitions[].current_voters", Kind::Ignore, own_affair),
         mask(
             "DescribeQuorum.nodes[].listeners",

@@ -29,8 +29,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(700);
 /// A key that has differed so often differs for good, and is not asked again.
 const PATIENCE: u64 = 20;
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
-/// Sessions beyond this many would be evicted by one broker and not by the other.
-const SESSIONS_MAX: usize = 100;
 const PRODUCERS_MAX: usize = 1000;
 /// Records carry times up to a minute and a half later than this before now.
 const RECORDS_BEFORE_NOW_MS: i64 = 600_000;
@@ -268,7 +266,7 @@ impl Differential {
                         self.world.producers.push([one, other]);
                     }
                 }
-                Effect::NewSession if self.world.sessions.len() < SESSIONS_MAX => {
+                Effect::NewSession => {
                     if let (Some(one), Some(other)) = (number(0, "session_id"), number(1, "session_id"))
                         && one != 0
                         && other != 0

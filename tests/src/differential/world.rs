@@ -15,6 +15,9 @@ pub struct Topic {
     pub ids: Pair<Uuid>,
 }
 
+/// Sessions beyond this many would be evicted by one broker and not by the other, so no more are opened.
+pub const SESSIONS_MAX: usize = 100;
+
 #[derive(Clone, Debug)]
 pub struct Session {
     pub ids: Pair<i32>,

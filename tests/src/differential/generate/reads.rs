@@ -17,6 +17,7 @@ use walser_protocol::messages::offset_for_leader_epoch::{
 };
 use walser_protocol::{ApiKey, Uuid};
 
+use super::super::world::SESSIONS_MAX;
 use super::{Case, Effect, Request, leak};
 
 impl Case<'_> {
@@ -91,7 +92,11 @@ impl Case<'_> {
         let fit: Vec<usize> = (0..self.world.sessions.len())
             .filter(|session| tells(self.world.sessions[*session].version) == tells(self.version))
             .collect();
-        if self.rng.chance(40) || fit.is_empty() {
+        let opens = self.rng.chance(40) || fit.is_empty();
+        if opens && self.world.sessions.len() == SESSIONS_MAX {
+            return;
+        }
+        if opens {
             request.session_epoch = 0;
             self.effects.push(Effect::NewSession);
             return;
