@@ -71,7 +71,7 @@ pub fn all() -> Vec<Mask> {
         mask("CreateTopics.topics", Kind::Unordered(&["name", "error_code"]), hash_order),
         mask(
             "DeleteTopics.responses",
-            Kind::Unordered(&["name", "topic_id"]),
+            Kind::Unordered(&["name", "topic_id", "error_code"]),
             "shuffled by Kafka, lest anybody rely on an order",
         ),
         mask("CreatePartitions.results", Kind::Unordered(&["name", "error_code"]), hash_order),

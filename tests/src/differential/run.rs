@@ -293,7 +293,12 @@ impl Differential {
             Some(Tree::Value(text)) => text.trim_matches('"').to_owned(),
             _ => String::new(),
         };
-        for (one, other) in topics(0).iter().zip(topics(1)) {
+        // The two brokers list them in orders of their own.
+        for one in topics(0) {
+            let made = |topic: &&Tree| {
+                topic.field("name") == one.field("name") && topic.field("error_code") == one.field("error_code")
+            };
+            let Some(other) = topics(1).iter().find(made) else { continue };
             let ids = [one, other].map(|topic| text(topic, "topic_id").parse().unwrap_or(Uuid::ZERO));
             if ids.iter().all(|id| !id.is_zero()) && self.world.topic(&text(one, "name")).is_none() {
                 let name = Box::leak(text(one, "name").into_boxed_str());

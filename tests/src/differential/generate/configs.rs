@@ -200,7 +200,7 @@ impl Case<'_> {
         let mut resources: Vec<AlterConfigsResource<'_>> = Vec::new();
         for (resource_type, resource_name) in self.resources() {
             // Kafka stumbles over a resource that comes twice and never answers; types it does not know are one to it.
-            let known = |number: i8| if number < TOPIC || number > GROUP { 0 } else { number };
+            let known = |number: i8| if (TOPIC..=GROUP).contains(&number) { number } else { 0 };
             if resources
                 .iter()
                 .any(|other| other.resource_name == resource_name && known(other.resource_type) == known(resource_type))
