@@ -130,6 +130,21 @@ fn a_short_preemption_timer_stalls() {
 
 #[test]
 #[ignore = "five minutes; run by tests/run --long"]
+fn a_short_preemption_timer_stalls_produce_and_fetch() {
+    // Rule: what `stalls` of the tests crate looks for in a whole broker is found where it is; there the limit is 500 ms.
+    let (mut settings, _data_dir) = settings(2);
+    settings.preempt_timer = Duration::from_micros(500);
+    let broker = RunningBroker::start(&settings).unwrap();
+    let address = broker.listeners()[0].bound.to_string();
+    let stalls = walser_tests::stalls::run(&address, std::process::id(), run_time());
+    broker.stop();
+    println!("{stalls:?}");
+    let is_found = stalls.as_ref().map_or(true, |stalls| stalls.longest_stall > STALL);
+    assert!(is_found, "{stalls:?}: this test would not see one");
+}
+
+#[test]
+#[ignore = "five minutes; run by tests/run --long"]
 fn no_message_between_shards_is_left_lying() {
     // Rule: beside a hog on the receiver's core, no request to another shard stalls above 20 ms; nobody but the guards
     // wakes a shard here.

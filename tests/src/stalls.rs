@@ -113,10 +113,13 @@ fn watch(clients: &mut [RawClient], pid: u32, time: Duration) -> Result<Stalls, 
     Ok(stalls)
 }
 
-/// Time the scheduler kept runnable threads waiting, all of a process together.
+/// Time the scheduler kept runnable shards waiting, all of a process together; others of its threads are not waited for.
 fn run_delays(tasks: &str) -> Result<Duration, String> {
     let entries = fs::read_dir(tasks).map_err(|error| format!("the broker is gone: {error}"))?;
-    Ok(entries.flatten().map(|task| run_delay(&task.path().to_string_lossy())).sum())
+    let paths = entries.flatten().map(|task| task.path().to_string_lossy().into_owned());
+    let is_shard =
+        |path: &String| fs::read_to_string(format!("{path}/comm")).is_ok_and(|name| name.starts_with("shard-"));
+    Ok(paths.filter(is_shard).map(|path| run_delay(&path)).sum())
 }
 
 /// Zero of a thread that has ended.
