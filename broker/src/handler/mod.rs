@@ -90,6 +90,9 @@ impl Frame {
     }
 }
 
+/// Replies up to this are bounded by their number.
+const UNCHARGED_BYTES_MAX: usize = 4 << 10;
+
 /// What becomes of a request.
 pub enum HandlerOutcome {
     /// The encoded response.
@@ -169,7 +172,13 @@ impl RequestContext {
     /// Encodes a response in another version than that of the request; only ApiVersions needs that.
     pub fn reply_in_version(&self, version: i16, body: &dyn Body) -> HandlerOutcome {
         match encode_response(self.api_key, version, self.correlation_id, body) {
-            Ok(bytes) => HandlerOutcome::Reply(Reply::from_bytes(bytes.freeze())),
+            Ok(bytes) => {
+                let mut reply = Reply::from_bytes(bytes.freeze());
+                if reply.len_bytes() > UNCHARGED_BYTES_MAX {
+                    reply.units = Some(self.shard.replies.charge(reply.len_bytes()));
+                }
+                HandlerOutcome::Reply(reply)
+            }
             Err(source) => HandlerOutcome::Close(CloseReason::Encode { api: self.api_key, version, source }),
         }
     }

@@ -304,6 +304,10 @@ impl Connection {
         if request.ordering() == Ordering::Barrier && !self.info.queue.wait_answered().await {
             return Err(ReadEnd::Broken);
         }
+        if request.ordering() == Ordering::Barrier && self.info.queue.has_unsent() {
+            // Who does not take the replies there are gets more only while there is memory for them.
+            drop(self.shard.wait_for_memory(self.shard.replies.acquire(0)).await);
+        }
         self.shard.metrics.count_request(request.api_key());
         self.shard.pulse.set_doing(Doing::Request(request.api_key().code()));
         let slot = self.info.queue.open_slot();

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use walser_protocol::ApiKey;
+use walser_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
@@ -68,6 +69,30 @@ pub fn never_reads(target: &Target) -> Result<(), String> {
     for _ in 0..DEAF_REQUESTS {
         for stream in &mut held {
             // When the broker does not read any more there is nothing left to do; it may also have closed.
+            drop(stream.write(&frame));
+        }
+    }
+    hold(target);
+    Ok(())
+}
+
+/// Asks for all configs with their documentation, over and over, and reads nothing.
+pub fn never_reads_configs(target: &Target) -> Result<(), String> {
+    let resource = || DescribeConfigsResource { resource_type: 4, resource_name: "1", configuration_keys: None };
+    let request = DescribeConfigsRequest {
+        resources: (0..10).map(|_| resource()).collect(),
+        include_synonyms: true,
+        include_documentation: true,
+    };
+    let frame = request_frame(ApiKey::DescribeConfigs, 4, 1, &request).map_err(|error| error.to_string())?;
+    let mut held = Vec::new();
+    for _ in 0..DEAF_CLIENTS {
+        let stream = TcpStream::connect(&target.address).map_err(io_error)?;
+        stream.set_nonblocking(true).map_err(io_error)?;
+        held.push(stream);
+    }
+    for _ in 0..DEAF_REQUESTS {
+        for stream in &mut held {
             drop(stream.write(&frame));
         }
     }

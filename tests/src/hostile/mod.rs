@@ -72,6 +72,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("bombs", bombs::bombs),
     ("silent-connections", connections::silent),
     ("never-reads", connections::never_reads),
+    ("never-reads-configs", connections::never_reads_configs),
     ("half-sent-batches", connections::half_sent_batches),
     ("connects-and-leaves", connections::connects_and_leaves),
 ];
