@@ -107,8 +107,19 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if !active.must_roll(limits, batch_bytes, last_offset, header.max_timestamp, now_ms) {
             return active;
         }
+        self.begin_segment(state, header.base_offset, now_ms)
+    }
+
+    /// Ends the active segment, which has something in it, and begins one at the log's end.
+    pub(super) fn roll(&self, now_ms: i64) {
+        let mut state = self.inner.state.borrow_mut();
+        let log_end_offset = state.log_end_offset;
+        self.begin_segment(&mut state, log_end_offset, now_ms);
+    }
+
+    fn begin_segment(&self, state: &mut State<D::File>, base_offset: i64, now_ms: i64) -> Rc<Segment<D::File>> {
+        let active = Rc::clone(state.active());
         active.seal();
-        let base_offset = header.base_offset;
         let snapshot = state.producers.encode_snapshot();
         // The sealed files are only finished once they are durable.
         state.flush_to = state.flush_to.max(base_offset);

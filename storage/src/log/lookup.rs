@@ -38,6 +38,17 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         timestamp: i64,
         upper_bound: i64,
     ) -> Result<Option<FoundTimestamp>, ReadError> {
+        loop {
+            let log_start_offset = self.log_start_offset();
+            match self.find_timestamp(timestamp, upper_bound).await {
+                // A segment was removed while it was looked at.
+                Err(ReadError::Disk(_)) if self.log_start_offset() > log_start_offset => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn find_timestamp(&self, timestamp: i64, upper_bound: i64) -> Result<Option<FoundTimestamp>, ReadError> {
         let wanted = Wanted { timestamp, from_offset: self.log_start_offset(), upper_bound };
         // What is written later than now is looked for in memory.
         let written_end_offset = self.written_end_offset();
@@ -76,7 +87,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     /// Of all batches of the segment, written or not; read from the end of the time index where it is not known.
-    async fn largest_timestamp(&self, segment: &Segment<D::File>) -> Result<Option<TimestampOffset>, ReadError> {
+    pub(super) async fn largest_timestamp(
+        &self,
+        segment: &Segment<D::File>,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
         if let Some(entries) = segment.time_entries_on_disk()
             && !segment.is_largest_known()
         {

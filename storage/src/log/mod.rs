@@ -13,6 +13,7 @@ mod commit;
 mod lookup;
 mod read;
 mod recovery;
+mod retention;
 mod seal;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ pub use append::{Append, Appended, COPY_BELOW_BYTES};
 pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};
 pub use recovery::{OpenLog, RecoveryReport};
+pub use retention::Retention;
 pub use seal::Closed;
 
 /// When an append counts as done.
@@ -69,6 +71,7 @@ pub struct LogConfig {
     pub producer_id_expiration_ms: i64,
     /// Whether batches read from disk are checked before they are delivered.
     pub verify_crc_on_read: bool,
+    pub retention: Retention,
 }
 
 impl Default for LogConfig {
@@ -85,6 +88,7 @@ impl Default for LogConfig {
             is_log_append_time: false,
             producer_id_expiration_ms: 24 * 3600 * 1000,
             verify_crc_on_read: true,
+            retention: Retention::default(),
         }
     }
 }

@@ -45,7 +45,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if let Some(found) = self.read_tail(request)? {
             return Ok(found);
         }
-        self.read_segments(request).await
+        match self.read_segments(request).await {
+            // The segment was removed while it was read.
+            Err(ReadError::Disk(error)) => {
+                self.inner.state.borrow().check_in_range(request.offset)?;
+                Err(ReadError::Disk(error))
+            }
+            outcome => outcome,
+        }
     }
 
     /// What memory has; `None` when the disk must be asked.

@@ -27,6 +27,7 @@ use crate::segment::{
 
 use super::commit::{GROUP_BYTES_MAX, Unsynced};
 use super::read::Pace;
+use super::retention::DELETED_SUFFIX;
 use super::seal::ToSeal;
 use super::{Durability, Health, Log, LogConfig, State};
 
@@ -552,7 +553,9 @@ async fn find_files<D: Disk>(disk: &D, dir: &Path) -> Result<Files, DiskError> {
                 files.snapshots.insert(base_offset);
             }
             Some((base_offset, INDEX_SUFFIX | TIME_INDEX_SUFFIX)) => indexes.push((base_offset, entry)),
-            _ if entry.name.ends_with(TEMPORARY_SUFFIX) => files.useless.push(entry.name.clone()),
+            _ if entry.name.ends_with(TEMPORARY_SUFFIX) || entry.name.ends_with(DELETED_SUFFIX) => {
+                files.useless.push(entry.name.clone())
+            }
             _ => {}
         }
     }

@@ -199,7 +199,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(Closed { log_start_offset, log_end_offset })
     }
 
-    async fn wait_sealed(&self) -> Result<(), CloseError> {
+    pub(super) async fn wait_sealed(&self) -> Result<(), CloseError> {
         self.start_seal();
         loop {
             let changed = self.inner.progress.notified();

@@ -17,6 +17,7 @@ mod crash;
 mod faults;
 mod model;
 mod on_glommio;
+mod retention;
 
 const DIR: &str = "/data/topic-0";
 const NOW: i64 = 1_700_000_000_000;

@@ -154,6 +154,11 @@ impl<F: File> Segment<F> {
         self.written_bytes.get()
     }
 
+    /// When it was begun, or found by this process.
+    pub fn created_ms(&self) -> i64 {
+        self.created_ms
+    }
+
     pub fn is_sealed(&self) -> bool {
         self.is_sealed.get()
     }
