@@ -98,6 +98,7 @@ pub const SERVED: &[ServedApi] = &[
     ServedApi::whole(ApiKey::ApiVersions),
     ServedApi::whole(ApiKey::CreateTopics),
     ServedApi::whole(ApiKey::DeleteTopics),
+    ServedApi::whole(ApiKey::DeleteRecords),
     // Version 6 is two-phase commit (KIP-939), unfinished in Kafka 4.4 too.
     ServedApi::up_to(ApiKey::InitProducerId, 5),
     ServedApi::whole(ApiKey::OffsetForLeaderEpoch),

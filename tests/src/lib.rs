@@ -11,3 +11,4 @@ pub mod process;
 pub mod raw_client;
 pub mod stalls;
 pub mod starts;
+pub mod topic;

@@ -16,9 +16,9 @@ use walser_storage::runtime::Runtime;
 
 use super::{
     CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, alter_configs, api_versions, create_partitions,
-    create_topics, delete_topics, describe_cluster, describe_configs, describe_log_dirs, describe_producers,
-    describe_quorum, describe_topic_partitions, fetch, init_producer_id, list_config_resources, list_offsets, metadata,
-    offset_for_leader_epoch, produce,
+    create_topics, delete_records, delete_topics, describe_cluster, describe_configs, describe_log_dirs,
+    describe_producers, describe_quorum, describe_topic_partitions, fetch, init_producer_id, list_config_resources,
+    list_offsets, metadata, offset_for_leader_epoch, produce,
 };
 use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
@@ -67,6 +67,7 @@ pub const ROUTES: &[Route] = &[
     route!(ApiVersions, Barrier, api_versions::handle),
     route!(CreateTopics, Barrier, create_topics::handle),
     route!(DeleteTopics, Barrier, delete_topics::handle),
+    route!(DeleteRecords, Barrier, delete_records::handle),
     route!(InitProducerId, Barrier, init_producer_id::handle),
     route!(OffsetForLeaderEpoch, Barrier, offset_for_leader_epoch::handle),
     route!(DescribeConfigs, Barrier, describe_configs::handle),

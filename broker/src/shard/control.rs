@@ -78,6 +78,7 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<Sha
         | ShardRequest::WaitForData(_)
         | ShardRequest::CancelWait(_)
         | ShardRequest::ListOffsets(_)
+        | ShardRequest::RaiseLogStarts(_)
         | ShardRequest::EpochEnds(_)
         | ShardRequest::DescribeProducers(_)
         | ShardRequest::DescribeLogDirs

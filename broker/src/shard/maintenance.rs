@@ -25,6 +25,23 @@ pub async fn note_offsets(shard: Rc<Shard>) {
     }
 }
 
+/// Removes old segments every `log.retention.check.interval.ms`.
+pub async fn apply_retention(shard: Rc<Shard>) {
+    if !pause(&shard, interval(&shard, "log.initial.task.delay.ms")).await {
+        return;
+    }
+    let interval = interval(&shard, "log.retention.check.interval.ms");
+    loop {
+        let removed = shard.partitions.apply_retention().await;
+        if removed > 0 {
+            tracing::info!(shard = %shard.id, segments = removed, "old segments removed");
+        }
+        if !pause(&shard, interval).await {
+            return;
+        }
+    }
+}
+
 fn interval(shard: &Shard, name: &str) -> Duration {
     let ms = BrokerView::fixed(shard.config()).integer(name);
     Duration::from_millis(u64::try_from(ms).unwrap_or(0)).max(INTERVAL_MIN)

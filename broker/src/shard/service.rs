@@ -25,7 +25,9 @@ use super::runtime::{self, ShardRuntime};
 use super::{Image, Shard};
 use crate::driver::checkpoints::LogOffsets;
 use crate::driver::partition::fetch::{FetchShard, Fetched};
-use crate::driver::partition::offsets::{ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery};
+use crate::driver::partition::offsets::{
+    ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery, StartQuery,
+};
 use crate::driver::partition::produce::{ProduceShard, Produced};
 use crate::driver::partition::reconcile::Boot;
 use crate::driver::partition::{PartitionId, WaitId};
@@ -44,6 +46,7 @@ pub enum ShardRequest {
     /// Ends such a wait, or that of a fetch.
     CancelWait(WaitId),
     ListOffsets(Vec<OffsetQuery>),
+    RaiseLogStarts(Vec<StartQuery>),
     EpochEnds(Vec<EpochQuery>),
     /// Where the answer goes, and the partition.
     DescribeProducers(Vec<(usize, PartitionId)>),
@@ -84,6 +87,7 @@ pub enum ShardReply {
     DataWaited,
     WaitCancelled,
     OffsetsListed(Vec<Answer<FoundOffset>>),
+    LogStartsRaised(Vec<Answer<LogOffsets>>),
     EpochEnds(Vec<Answer<(i32, i64)>>),
     Producers(Vec<Answer<Vec<ActiveProducer>>>),
     LogSizes(Vec<LogSize>),
@@ -120,6 +124,9 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
             ShardReply::WaitCancelled
         }
         ShardRequest::ListOffsets(queries) => ShardReply::OffsetsListed(shard.partitions.list_offsets(queries).await),
+        ShardRequest::RaiseLogStarts(queries) => {
+            ShardReply::LogStartsRaised(shard.partitions.raise_log_starts(&queries))
+        }
         ShardRequest::EpochEnds(queries) => ShardReply::EpochEnds(shard.partitions.epoch_ends(&queries)),
         ShardRequest::DescribeProducers(queries) => ShardReply::Producers(shard.partitions.active_producers(&queries)),
         ShardRequest::DescribeLogDirs => ShardReply::LogSizes(shard.partitions.log_sizes()),

@@ -22,17 +22,17 @@ keys! { KEYS:
         "Random time taken off log.roll.ms; unset, log.roll.jitter.hours counts.";
     "log.roll.jitter.hours" Int = Some("0"), AtLeast(0), ReadOnly, Inert,
         "Random hours taken off log.roll.hours.";
-    "log.retention.ms" Long = None, Any, ClusterWide, Inert,
+    "log.retention.ms" Long = None, Any, ClusterWide, Acted,
         "Age at which segments are deleted, -1 for never; unset, log.retention.minutes counts.";
-    "log.retention.minutes" Int = None, Any, ReadOnly, Inert,
+    "log.retention.minutes" Int = None, Any, ReadOnly, Acted,
         "Age in minutes at which segments are deleted; unset, log.retention.hours counts.";
-    "log.retention.hours" Int = Some("168"), Any, ReadOnly, Inert,
+    "log.retention.hours" Int = Some("168"), Any, ReadOnly, Acted,
         "Age in hours at which segments are deleted.";
-    "log.retention.bytes" Long = Some("-1"), Any, ClusterWide, Inert,
+    "log.retention.bytes" Long = Some("-1"), Any, ClusterWide, Acted,
         "Size of a partition above which its oldest segments are deleted; -1 for no bound.";
-    "log.retention.check.interval.ms" Long = Some("300000"), AtLeast(1), ReadOnly, Inert,
+    "log.retention.check.interval.ms" Long = Some("300000"), AtLeast(1), ReadOnly, Acted,
         "Time between looks for segments to delete.";
-    "log.cleanup.policy" List = Some("delete"), ListOf(&["compact", "delete"]), ClusterWide, Inert,
+    "log.cleanup.policy" List = Some("delete"), ListOf(&["compact", "delete"]), ClusterWide, Acted,
         "What happens to old segments: delete, compact, or both.";
     "log.index.size.max.bytes" Int = Some("10485760"), AtLeast(4), ClusterWide, Acted,
         "Largest size of an index file.";
@@ -40,7 +40,7 @@ keys! { KEYS:
         "Log bytes between two entries of the offset index.";
     "log.flush.interval.messages" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Acted,
         "Records after which a log is flushed; every acknowledged batch already is at durability `flushed`.";
-    "log.segment.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Inert,
+    "log.segment.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Acted,
         "Time between a file's removal from its log and from the disk.";
     "log.flush.scheduler.interval.ms" Long = Some("9223372036854775807"), Any, ReadOnly, Inert,
         "Time between checks whether a log needs a flush.";
@@ -70,7 +70,7 @@ keys! { KEYS:
         "Plug-in that may refuse changes of configs.";
     "log.dir.failure.timeout.ms" Long = Some("30000"), AtLeast(1), ReadOnly, Inert,
         "Time to report a failed log directory before the broker stops.";
-    "log.initial.task.delay.ms" Long = Some("30000"), AtLeast(0), ReadOnly, Inert hidden,
+    "log.initial.task.delay.ms" Long = Some("30000"), AtLeast(0), ReadOnly, Acted hidden,
         "Delay of the first run of background tasks.";
     "log.cleaner.threads" Int = Some("1"), AtLeast(0), ClusterWide, Inert,
         "Compaction threads; here the governor of each shard schedules compaction.";

@@ -16,9 +16,9 @@ keys! { KEYS:
         "Records after which the log is flushed; every acknowledged batch already is at durability `flushed`.";
     "flush.ms" Long = Some("9223372036854775807"), AtLeast(0), ClusterWide, Acted ~ "log.flush.interval.ms",
         "Longest time records stay unflushed.";
-    "retention.bytes" Long = Some("-1"), Any, ClusterWide, Inert ~ "log.retention.bytes",
+    "retention.bytes" Long = Some("-1"), Any, ClusterWide, Acted ~ "log.retention.bytes",
         "Size of a partition above which its oldest segments are deleted; -1 for no bound.";
-    "retention.ms" Long = Some("604800000"), AtLeast(-1), ClusterWide, Inert ~ "log.retention.ms",
+    "retention.ms" Long = Some("604800000"), AtLeast(-1), ClusterWide, Acted ~ "log.retention.ms",
         "Age at which segments are deleted; -1 for never.";
     "max.message.bytes" Int = Some("1048588"), AtLeast(0), ClusterWide, Acted ~ "message.max.bytes",
         "Largest record batch accepted, compressed size with overhead.";
@@ -32,11 +32,11 @@ keys! { KEYS:
         "Least age of records compaction may touch.";
     "max.compaction.lag.ms" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Inert ~ "log.cleaner.max.compaction.lag.ms",
         "Age by which records must have been compacted.";
-    "file.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Inert ~ "log.segment.delete.delay.ms",
+    "file.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Acted ~ "log.segment.delete.delay.ms",
         "Time between a file's removal from its log and from the disk.";
     "min.cleanable.dirty.ratio" Double = Some("0.5"), Fraction(0.0, 1.0), ClusterWide, Inert ~ "log.cleaner.min.cleanable.ratio",
         "Least share of dirty bytes that makes the log worth compacting.";
-    "cleanup.policy" List = Some("delete"), ListOf(&["compact", "delete"]), ClusterWide, Inert ~ "log.cleanup.policy",
+    "cleanup.policy" List = Some("delete"), ListOf(&["compact", "delete"]), ClusterWide, Acted ~ "log.cleanup.policy",
         "What happens to old segments: delete, compact, both, or, when empty, nothing.";
     "unclean.leader.election.enable" Boolean = Some("false"), Any, ClusterWide, Inert ~ "unclean.leader.election.enable",
         "Whether a replica outside the in-sync set may lead when no other is left.";

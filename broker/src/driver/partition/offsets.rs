@@ -5,6 +5,7 @@ use walser_storage::disk::Disk;
 use walser_storage::runtime::Runtime;
 
 use super::{Partition, PartitionId, Partitions};
+use crate::driver::checkpoints::LogOffsets;
 use crate::error::Refusal;
 
 /// An offset by timestamp, or by one of Kafka's special ones.
@@ -71,6 +72,15 @@ pub struct EpochQuery {
     pub partition: PartitionId,
     pub current_leader_epoch: i32,
     pub leader_epoch: i32,
+}
+
+/// One partition of DeleteRecords.
+#[derive(Clone, Copy, Debug)]
+pub struct StartQuery {
+    pub slot: usize,
+    pub partition: PartitionId,
+    /// -1 is the high watermark.
+    pub offset: i64,
 }
 
 /// An answer that belongs to one place of the response.
@@ -150,6 +160,25 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 bytes: partition.log.size_bytes(),
             })
             .collect()
+    }
+
+    /// Answers DeleteRecords; what is answered is not on stable storage yet.
+    pub fn raise_log_starts(&self, queries: &[StartQuery]) -> Vec<Answer<LogOffsets>> {
+        let raise = |query: &StartQuery| {
+            let partition = self.leader(query.partition).map_err(Refusal::of)?;
+            let cleanup = partition.config().cleanup;
+            if cleanup.compact && !cleanup.delete {
+                return Err(Refusal::with_message(
+                    ErrorCode::PolicyViolation,
+                    format!("{} is compacted, which is what removes its records", partition.topic),
+                ));
+            }
+            let high_watermark = partition.high_watermark();
+            let offset = if query.offset == -1 { high_watermark } else { query.offset };
+            partition.log.raise_log_start(offset, high_watermark).map_err(|error| Refusal::from_read(&error))?;
+            Ok(partition.offsets())
+        };
+        queries.iter().map(|query| Answer { slot: query.slot, outcome: raise(query) }).collect()
     }
 
     fn ask(&self, id: PartitionId, current_leader_epoch: i32) -> Result<std::rc::Rc<Partition<D, R>>, Refusal> {

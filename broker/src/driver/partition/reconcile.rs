@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use walser_machine::metadata::image::TopicImage;
 use walser_machine::metadata::{MetadataDelta, MetadataImage};
@@ -13,7 +14,7 @@ use walser_storage::data_dir::DataDir;
 use walser_storage::data_dir::partition::{DELETE_SUFFIX, aside_name, dir_name};
 use walser_storage::disk::Disk;
 use walser_storage::error::{DiskError, OpenError};
-use walser_storage::log::{Log, LogConfig, OpenLog};
+use walser_storage::log::{Log, LogConfig, OpenLog, Retention};
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Closed;
 
@@ -194,6 +195,22 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         self.by_id.borrow_mut().insert(id, Rc::new(partition));
     }
 
+    /// Removes what retention does not keep, log by log; how many segments.
+    pub async fn apply_retention(&self) -> usize {
+        let mut removed = 0;
+        for partition in self.all() {
+            let now_ms = self.runtime.wall_clock_ms();
+            match partition.log.remove_old_segments(now_ms, partition.high_watermark()).await {
+                Ok(count) => removed += count,
+                Err(error) => {
+                    let (topic, index) = (&partition.topic, partition.id.index);
+                    tracing::warn!(%topic, partition = index, %error, "old segments not removed");
+                }
+            }
+        }
+        removed
+    }
+
     fn follow_epochs(&self, topic: &TopicImage) {
         for (index, image) in (0..).zip(&topic.partitions) {
             let Some(partition) = self.find(PartitionId { topic_id: topic.topic_id, index }) else { continue };
@@ -296,6 +313,12 @@ fn log_config(config: &TopicConfig) -> LogConfig {
         },
         flush_messages: config.flush_messages,
         flush_ms: config.flush_ms,
+        retention: Retention {
+            by_policy: config.cleanup.delete,
+            ms: config.retention_ms,
+            bytes: config.retention_bytes,
+            file_delete_delay: Duration::from_millis(u64::try_from(config.file_delete_delay_ms).unwrap_or(0)),
+        },
         is_log_append_time: config.timestamp_type == TimestampType::LogAppendTime,
         ..LogConfig::default()
     }

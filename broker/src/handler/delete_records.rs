@@ -1,0 +1,80 @@
+//! DeleteRecords, versions 0 to 2: raises where partitions begin.
+//!
+//! What lies below is gone for every reader when the answer comes, and after a crash too: the new log start is on stable
+//! storage by then. The files go with the next look at retention. Each partition's shard raises it, the control executor
+//! keeps it.
+
+use std::collections::BTreeMap;
+
+use walser_protocol::messages::delete_records::{
+    DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopicResult,
+};
+use walser_protocol::{ErrorCode, Reader};
+
+use super::topics::{NamedTopic, is_internal};
+use super::{Frame, HandlerOutcome, RequestContext};
+use crate::driver::checkpoints::LogOffsets;
+use crate::driver::partition::offsets::StartQuery;
+use crate::error::Refusal;
+use crate::shard::placement::ShardId;
+use crate::shard::service::{ShardReply, ShardRequest};
+
+/// Answers with the first offset that is left, -1 with an error.
+pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
+    let mut reader = Reader::new(frame.body());
+    let request = match DeleteRecordsRequest::decode(&mut reader, context.version) {
+        Ok(request) => request,
+        Err(error) => return context.malformed(&error),
+    };
+    let image = context.shard.image();
+    let mut outcomes: Vec<Result<LogOffsets, Refusal>> = Vec::new();
+    let mut by_shard: BTreeMap<ShardId, Vec<StartQuery>> = BTreeMap::new();
+    for topic in &request.topics {
+        let named = NamedTopic::by_name(&image, topic.name);
+        for asked in &topic.partitions {
+            let (slot, offset) = (outcomes.len(), asked.offset);
+            let found = named.partition(asked.partition_index).and_then(|partition| {
+                if is_internal(topic.name) { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
+            });
+            match found {
+                Ok(partition) => {
+                    let query = StartQuery { slot, partition, offset };
+                    by_shard.entry(context.shard.owner(partition)).or_default().push(query);
+                    outcomes.push(Err(Refusal::of(ErrorCode::NotLeaderOrFollower)));
+                }
+                Err(code) => outcomes.push(Err(Refusal::of(code))),
+            }
+        }
+    }
+    for (owner, queries) in by_shard {
+        let dispatched = context.shard.dispatch(owner, ShardRequest::RaiseLogStarts(queries)).await;
+        if let Ok(ShardReply::LogStartsRaised(answers)) = dispatched.reply().await {
+            for answer in answers {
+                outcomes[answer.slot] = answer.outcome;
+            }
+        }
+    }
+    let raised: Vec<LogOffsets> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok().cloned()).collect();
+    let is_kept = raised.is_empty() || context.shard.note_offsets(raised).await;
+    let mut outcomes = outcomes.into_iter();
+    let topics = request.topics.iter().map(|topic| DeleteRecordsTopicResult {
+        name: topic.name,
+        partitions: topic
+            .partitions
+            .iter()
+            .zip(outcomes.by_ref())
+            .map(|(asked, outcome)| result(asked.partition_index, outcome, is_kept))
+            .collect(),
+    });
+    let topics = topics.collect();
+    context.reply(&DeleteRecordsResponse { throttle_time_ms: 0, topics })
+}
+
+fn result(partition_index: i32, outcome: Result<LogOffsets, Refusal>, is_kept: bool) -> DeleteRecordsPartitionResult {
+    let (error_code, low_watermark) = match outcome {
+        Ok(raised) if is_kept => (ErrorCode::None, raised.log_start_offset),
+        Ok(_) => (ErrorCode::KafkaStorageError, -1),
+        Err(refusal) => (refusal.code, -1),
+    };
+    DeleteRecordsPartitionResult { partition_index, low_watermark, error_code: error_code.code() }
+}

@@ -1,0 +1,100 @@
+//! What a start after a clean stop or a crash makes of what there is.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use walser_protocol::ErrorCode;
+use walser_tests::process::{BrokerOptions, TempDir};
+use walser_tests::topic::{connect, create, delete, delete_records, offsets, produce};
+
+const TOPIC: &str = "again";
+
+#[test]
+fn what_a_clean_stop_noted_of_an_old_topic_says_nothing_of_a_new_one() {
+    // Rule: checkpoints name topics, and the name may be another topic's by the time they are read.
+    let dir = TempDir::new("recreated").expect("a directory");
+    let start = || BrokerOptions::new(dir.path()).start().expect("it starts");
+    let broker = start();
+    let mut client = connect(&broker);
+    create(&mut client, TOPIC, &[]);
+    assert_eq!(produce(&mut client, TOPIC, 500), 0);
+    assert!(broker.stop().expect("it ends").0.success());
+
+    let broker = start();
+    let mut client = connect(&broker);
+    assert_eq!(offsets(&mut client, TOPIC), (0, 500));
+    delete(&mut client, TOPIC);
+    create(&mut client, TOPIC, &[]);
+    broker.kill().expect("it dies");
+
+    let broker = start();
+    let mut client = connect(&broker);
+    assert_eq!(offsets(&mut client, TOPIC), (0, 0));
+    assert_eq!(produce(&mut client, TOPIC, 3), 0);
+    broker.kill().expect("it dies");
+
+    let broker = start();
+    assert_eq!(offsets(&mut connect(&broker), TOPIC), (0, 3));
+}
+
+#[test]
+fn deleted_records_stay_deleted() {
+    // Rule: the log start that DeleteRecords answers is there after kill -9; what cannot be deleted is refused.
+    let dir = TempDir::new("delete-records").expect("a directory");
+    let start = || BrokerOptions::new(dir.path()).start().expect("it starts");
+    let broker = start();
+    let mut client = connect(&broker);
+    create(&mut client, TOPIC, &[]);
+    create(&mut client, "compacted", &[("cleanup.policy", "compact")]);
+    produce(&mut client, TOPIC, 500);
+    assert_eq!(delete_records(&mut client, TOPIC, 300), Ok(300));
+    assert_eq!(delete_records(&mut client, TOPIC, 100), Ok(300));
+    assert_eq!(delete_records(&mut client, TOPIC, 501), Err(ErrorCode::OffsetOutOfRange.code()));
+    assert_eq!(delete_records(&mut client, TOPIC, -2), Err(ErrorCode::OffsetOutOfRange.code()));
+    assert_eq!(delete_records(&mut client, "nowhere", 1), Err(ErrorCode::UnknownTopicOrPartition.code()));
+    assert_eq!(delete_records(&mut client, "compacted", 0), Err(ErrorCode::PolicyViolation.code()));
+    broker.kill().expect("it dies");
+
+    let broker = start();
+    let mut client = connect(&broker);
+    assert_eq!(offsets(&mut client, TOPIC), (300, 500));
+    assert_eq!(delete_records(&mut client, TOPIC, -1), Ok(500));
+    assert_eq!(produce(&mut client, TOPIC, 1), 500);
+    broker.kill().expect("it dies");
+
+    let broker = start();
+    assert_eq!(offsets(&mut connect(&broker), TOPIC), (500, 501));
+}
+
+#[test]
+fn old_segments_go_while_the_broker_runs() {
+    // Rule: retention is looked at without being asked, and a log that is emptied goes on where it ended, after kill -9 too.
+    let dir = TempDir::new("retention").expect("a directory");
+    let options = BrokerOptions::new(dir.path())
+        .set("log.retention.check.interval.ms", "100")
+        .set("log.initial.task.delay.ms", "0");
+    let broker = options.start().expect("it starts");
+    let mut client = connect(&broker);
+    create(&mut client, TOPIC, &[("retention.ms", "1000"), ("file.delete.delay.ms", "0")]);
+    produce(&mut client, TOPIC, 500);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while offsets(&mut client, TOPIC) != (500, 500) {
+        assert!(Instant::now() < deadline, "{:?}", offsets(&mut client, TOPIC));
+    }
+    while has(dir.path(), "00000000000000000000.log") {
+        assert!(Instant::now() < deadline, "the segment is still there");
+    }
+    broker.kill().expect("it dies");
+
+    let broker = options.start().expect("it starts");
+    let mut client = connect(&broker);
+    assert_eq!(offsets(&mut client, TOPIC), (500, 500));
+    assert_eq!(produce(&mut client, TOPIC, 1), 500);
+}
+
+fn has(data_dir: &Path, name: &str) -> bool {
+    let path = data_dir.join(format!("{TOPIC}-0"));
+    path.read_dir()
+        .expect("a partition's directory")
+        .any(|entry| entry.expect("an entry").file_name().to_string_lossy().starts_with(name))
+}
