@@ -21,8 +21,7 @@ def parts(arguments):
     if arguments.long and not arguments.broker:
         alone |= {"crash-rounds": crash_rounds, "order": order, "stalls": stalls, "planted": planted}
     together = {}
-    # Not settled yet: it stalls where Kafka neither answers nor closes, and takes longer than all the rest.
-    if not arguments.broker and (arguments.long or "differential" in arguments.only):
+    if not arguments.broker:
         together["differential"] = differential
     together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),

@@ -25,10 +25,12 @@ use crate::raw_client::{ClientError, RawClient, request_frame};
 /// Kafka lets a change be seen a moment after it has answered it; a question that changes nothing is asked again so long.
 const SETTLE: Duration = Duration::from_secs(3);
 /// The same for one answer that differs.
-const ASK_AGAIN: Duration = Duration::from_millis(700);
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// A key that has differed so often differs for good, and is not asked again.
 const PATIENCE: u64 = 20;
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
+/// Kafka shows a config before its logs go by it, and nothing tells when they do.
+const CONFIG_PAUSE: Duration = Duration::from_millis(20);
 const PRODUCERS_MAX: usize = 1000;
 /// Records carry times up to a minute and a half later than this before now.
 const RECORDS_BEFORE_NOW_MS: i64 = 600_000;
@@ -280,11 +282,12 @@ impl Differential {
         }
         if request.key == Some(ApiKey::CreateTopics) {
             // Their ids are in the answer, and the world learns of the topics only afterwards.
-            self.learn_created(outcomes);
+            self.learn_created(outcomes, request.effects.contains(&Effect::Topics));
         }
     }
 
-    fn learn_created(&mut self, outcomes: &Pair<Outcome>) {
+    /// `real`: the topics are there, and not only validated.
+    fn learn_created(&mut self, outcomes: &Pair<Outcome>, real: bool) {
         let topics = |side: usize| match outcomes[side].tree().and_then(|tree| tree.field("topics")) {
             Some(Tree::List(topics)) => topics.as_slice(),
             _ => &[],
@@ -300,9 +303,15 @@ impl Differential {
             };
             let Some(other) = topics(1).iter().find(made) else { continue };
             let ids = [one, other].map(|topic| text(topic, "topic_id").parse().unwrap_or(Uuid::ZERO));
-            if ids.iter().all(|id| !id.is_zero()) && self.world.topic(&text(one, "name")).is_none() {
+            if ids.iter().any(|id| id.is_zero()) {
+                continue;
+            }
+            if real {
                 let name = Box::leak(text(one, "name").into_boxed_str());
+                self.world.topics.retain(|topic| topic.name != name);
                 self.world.topics.push(Topic { name, partition_count: 1, ids });
+            } else {
+                self.world.deleted.push(ids);
             }
         }
     }
@@ -452,7 +461,9 @@ impl Differential {
             expect: Expect::Answer,
             effects: Vec::new(),
         };
-        self.step(u64::MAX, &[request.clone(), request])
+        self.step(u64::MAX, &[request.clone(), request])?;
+        thread::sleep(CONFIG_PAUSE);
+        Ok(())
     }
 }
 

@@ -52,6 +52,10 @@ impl Case<'_> {
                 })
                 .collect();
         }
+        // One that clients see in records, and that would be rare among all others.
+        if topic.configs.is_empty() && self.rng.chance(10) {
+            topic.configs = vec![CreatableTopicConfig { name: "message.timestamp.type", value: Some("LogAppendTime") }];
+        }
         topic
     }
 

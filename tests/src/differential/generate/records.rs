@@ -139,7 +139,7 @@ impl Case<'_> {
         if self.world.producers.is_empty() {
             return;
         }
-        let producer = usize::try_from(self.rng.below(self.world.producers.len().min(4) as u64)).unwrap_or(0);
+        let producer = usize::try_from(self.rng.below(self.world.producers.len().min(6) as u64)).unwrap_or(0);
         // Both sides have to remember under the same key.
         let key = self.world.topic(topic).filter(|known| known.ids[self.side] == topic_id).map(|known| known.ids[0]);
         let next = key.and_then(|id| self.world.sequences.get(&(producer, id, partition)).copied());
