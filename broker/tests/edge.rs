@@ -114,10 +114,11 @@ fn api_versions_expecting(cluster_id: Option<&str>, node_id: i32) -> Vec<u8> {
 
 #[test]
 fn who_expects_another_broker_is_sent_away() {
-    // Rule: KIP-1242: another cluster or node gives REBOOTSTRAP_REQUIRED (129), none or the right node is served.
+    // Rule: KIP-1242: another cluster or node gives REBOOTSTRAP_REQUIRED (129), one without the other INVALID_REQUEST (42).
     with_shards(1, |broker| {
         let mut client = Client::connect(broker);
-        for (cluster_id, node_id, want) in [(None, -1, 0), (None, 1, 0), (None, 2, 129), (Some("elsewhere"), 1, 129)] {
+        let cases = [(None, -1, 0), (None, 1, 42), (Some("elsewhere"), -1, 42), (Some("elsewhere"), 1, 129)];
+        for (cluster_id, node_id, want) in cases {
             client.send(&api_versions_expecting(cluster_id, node_id));
             let (correlation_id, body) = client.receive().unwrap();
             assert_eq!((correlation_id, error_code(&body)), (3, want), "{cluster_id:?} {node_id}");
