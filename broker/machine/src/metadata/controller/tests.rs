@@ -360,6 +360,9 @@ fn delete_topics_answers_as_kafka_does() {
         ]
     );
     assert_eq!((results[5].name.as_deref(), results[5].topic_id), (Some("c"), c.get()));
+    let both = || TopicSelector { name: Some("c".to_owned()), topic_id: c.get() };
+    let results = cluster.delete(vec![both(), both()]);
+    assert!(results.len() == 2 && results.iter().all(|one| one.result == Err(ControlError::TopicNameAndId)));
     let by_name = || TopicSelector::by_name("c");
     let results = cluster.delete(vec![by_name(), by_name(), TopicSelector::by_id(c)]);
     assert_eq!(results[0].result, Err(ControlError::DuplicateTopicName));

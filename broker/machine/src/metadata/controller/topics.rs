@@ -228,10 +228,11 @@ impl Controller {
                     DeletableTopicResult { name: selector.name, topic_id: selector.topic_id, result: Err(error) }
                 }
             };
-            // A topic that is named several times is answered once; a request for no topic is no topic.
+            // A topic that is named several times is answered once, but not where an answer is about how it was named.
             let subject = TopicSelector { name: result.name.clone(), topic_id: result.topic_id };
-            let names_one = subject.name.is_some() || !subject.topic_id.is_zero();
-            if result.result.is_ok() || !names_one || answered.insert(subject) {
+            let each =
+                matches!(result.result, Ok(()) | Err(ControlError::NoTopicNameOrId | ControlError::TopicNameAndId));
+            if each || answered.insert(subject) {
                 results.push(result);
             }
         }
