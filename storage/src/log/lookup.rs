@@ -150,9 +150,11 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     /// Batches that may be read before they are in a segment: there are some with durability `memory` only.
     async fn find_in_tail(&self, mut offset: i64, wanted: Wanted) -> Result<Option<FoundTimestamp>, ReadError> {
-        let upper_bound = wanted.upper_bound.min(self.log_end_offset());
-        while offset < upper_bound {
-            let request = ReadRequest { offset, upper_bound, max_bytes: TAIL_READ_BYTES, min_one_batch: true };
+        // A batch that the bound cuts is read whole, as it is from a segment: the search looks at each record's offset.
+        let end_offset = self.log_end_offset();
+        while offset < wanted.upper_bound.min(end_offset) {
+            let request =
+                ReadRequest { offset, upper_bound: end_offset, max_bytes: TAIL_READ_BYTES, min_one_batch: true };
             let read = self.read(request).await?;
             for slice in &read.slices {
                 if let Some(found) = self.find_in_slice(slice, wanted)? {
