@@ -22,6 +22,7 @@ TOOL = {
     "features": "FeatureCommand",
     "metadata-quorum": "MetadataQuorumCommand",
     "producer-perf-test": "ProducerPerformance",
+    "delete-records": "DeleteRecordsCommand",
     "dump-log": "DumpLogSegments",
 }
 
@@ -198,6 +199,26 @@ def config_steps(topic):
     yield Step("configs unknown broker", "configs", "--alter", "--entity-type", "brokers", "--entity-name", "77", "--add-config", "log.cleaner.threads=2")
 
 
+def offsets_file(context, name, topic, offset):
+    """What kafka-delete-records reads."""
+    path = os.path.join(context.path("kafka-tools-files"), f"{name}.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": offset}]}, file)
+    return path
+
+
+def delete_records_steps(context, topic):
+    def delete(name, offset):
+        return Step(f"delete-records {name}", "delete-records", "--offset-json-file", offsets_file(context, name.replace(" ", "-"), topic, offset))
+
+    yield delete("up to an offset", 300)
+    yield Step("get-offsets after delete-records", "get-offsets", "--topic", topic, "--time", "-2")
+    yield delete("below the start", 100)
+    yield delete("beyond the end", 1_000_000)
+    yield delete("of everything", -1)
+    yield Step("get-offsets after delete-records of everything", "get-offsets", "--topic", topic, "--time", "earliest")
+
+
 def record_steps(topic):
     def offsets(name, *arguments):
         return Step(f"get-offsets {name}", "get-offsets", "--topic", topic, *arguments)
@@ -274,7 +295,8 @@ def run_tools(context, name, lines):
 
 def compare(context):
     topic = f"tools-{os.path.basename(context.folder)}"
-    steps = [*topic_steps(topic), *config_steps(topic), *record_steps(f"{topic}-records"), *whole_steps(f"{topic}-records"), *topic_end_steps(topic)]
+    steps = [*topic_steps(topic), *config_steps(topic), *record_steps(f"{topic}-records"),
+             *delete_records_steps(context, f"{topic}-records"), *whole_steps(f"{topic}-records"), *topic_end_steps(topic)]
     brokers = {"tested": context.broker(), "kafka": context.brokers.kafka().address}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         running = {name: pool.submit(run_tools, context, name, [step.line(address) for step in steps]) for name, address in brokers.items()}
