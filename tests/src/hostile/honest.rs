@@ -55,10 +55,18 @@ impl fmt::Display for Latencies {
     }
 }
 
+/// What the client's thread tells.
+#[derive(Default)]
+struct Rounds {
+    took: Vec<Duration>,
+    /// When the round that is not over was to begin.
+    due: Option<Instant>,
+}
+
 /// The client, in a thread of its own.
 pub struct Honest {
     stop: Arc<AtomicBool>,
-    rounds: Arc<Mutex<Vec<Duration>>>,
+    rounds: Arc<Mutex<Rounds>>,
     thread: JoinHandle<Result<u64, String>>,
 }
 
@@ -73,9 +81,12 @@ impl Honest {
         Ok(Self { stop, rounds, thread })
     }
 
-    /// Of the rounds since this was last asked.
+    /// Of the rounds since this was last asked, and of the one that is not over as far as it is late.
     pub fn latencies(&self) -> Latencies {
-        Latencies::of(std::mem::take(&mut *self.rounds.lock().unwrap_or_else(PoisonError::into_inner)))
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut took = std::mem::take(&mut rounds.took);
+        took.extend(rounds.due.map(|due| due.elapsed()).filter(|late| *late > EVERY));
+        Latencies::of(took)
     }
 
     /// Records written and read.
@@ -90,7 +101,7 @@ impl Honest {
 }
 
 /// A round begins when its time has come, however late the last one was answered, and its time counts from there.
-fn work(mut client: RawClient, stop: &AtomicBool, rounds: &Mutex<Vec<Duration>>) -> Result<u64, String> {
+fn work(mut client: RawClient, stop: &AtomicBool, rounds: &Mutex<Rounds>) -> Result<u64, String> {
     let mut due = Instant::now();
     let mut next_offsets = [0_i64; PARTITIONS as usize];
     let mut written = 0;
@@ -98,6 +109,7 @@ fn work(mut client: RawClient, stop: &AtomicBool, rounds: &Mutex<Vec<Duration>>)
         if stop.load(Ordering::Relaxed) {
             break;
         }
+        rounds.lock().unwrap_or_else(PoisonError::into_inner).due = Some(due);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let next_offset = &mut next_offsets[usize::try_from(partition).unwrap_or(0)];
         let base_offset = produce(&mut client, partition, written)?;
@@ -107,7 +119,7 @@ fn work(mut client: RawClient, stop: &AtomicBool, rounds: &Mutex<Vec<Duration>>)
         read_back(&mut client, partition, base_offset, written)?;
         *next_offset += RECORDS as i64;
         written += RECORDS;
-        rounds.lock().unwrap_or_else(PoisonError::into_inner).push(due.elapsed());
+        rounds.lock().unwrap_or_else(PoisonError::into_inner).took.push(due.elapsed());
         // After a long wait it does not make up for what it missed.
         due = (due + EVERY).max(Instant::now().checked_sub(EVERY).unwrap_or(due));
     }
