@@ -2,13 +2,18 @@
 //!
 //! The executor runs with a preempt timer of an hour (a short one puts it to sleep on runnable tasks), so nothing ever asks a
 //! task to give way. A task that works for longer awaits [`Runtime::turn`]: a timer of one microsecond is the shortest
-//! wait that reaches the reactor, and so sockets, disk and other timers. `yield_now` and a sleep of zero never do.
+//! wait that reaches the reactor, and so sockets, disk and other timers. `yield_now` and a sleep of zero never do. Tasks
+//! that ask for a turn before it comes share one, because a timer costs several system calls.
 
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::rc::Rc;
 use std::sync::OnceLock;
+use std::task::Poll;
 use std::time::Duration;
 
+use super::channel::Notify;
 use super::{Instant, Runtime};
 
 /// What is below it does not reach the reactor.
@@ -60,8 +65,58 @@ impl Runtime for GlommioRuntime {
     }
 
     fn turn(&self) -> impl Future<Output = ()> + 'static {
-        glommio::timer::sleep(TURN)
+        take_turn()
     }
+}
+
+/// The turn that tasks of this thread wait for.
+#[derive(Clone)]
+struct NextTurn {
+    is_asked_for: Rc<Cell<bool>>,
+    came: Notify,
+}
+
+thread_local! {
+    static NEXT_TURN: NextTurn = NextTurn { is_asked_for: Rc::default(), came: Notify::new() };
+}
+
+/// Also when who asked for the turn has given up: nobody else would say that it came.
+struct LetGo(NextTurn);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.is_asked_for.set(false);
+        self.0.came.notify_all();
+    }
+}
+
+async fn take_turn() {
+    let next = NEXT_TURN.with(NextTurn::clone);
+    if next.is_asked_for.get() {
+        return next.came.notified().await;
+    }
+    next.is_asked_for.set(true);
+    let _let_go = LetGo(next);
+    reach_reactor().await;
+}
+
+/// A timer that is over before it is first looked at has not reached the reactor: then a longer one is taken.
+async fn reach_reactor() {
+    let mut wait = TURN;
+    let mut timer = Box::pin(glommio::timer::sleep(wait));
+    let mut is_armed = false;
+    poll_fn(move |context| {
+        while timer.as_mut().poll(context).is_ready() {
+            if is_armed {
+                return Poll::Ready(());
+            }
+            wait *= 2;
+            timer = Box::pin(glommio::timer::sleep(wait));
+        }
+        is_armed = true;
+        Poll::Pending
+    })
+    .await;
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where the monotonic clock enters")]
@@ -85,6 +140,35 @@ pub fn block_on<T: 'static>(main: impl Future<Output = T> + 'static) -> io::Resu
 mod tests {
     use super::*;
     use crate::runtime::channel;
+
+    #[test]
+    fn a_turn_is_shared_and_never_lost() {
+        // Rule: whoever waits for a turn gets one, also when the task that asked for it is gone.
+        let count = block_on(async {
+            let taken = Rc::new(Cell::new(0));
+            for _ in 0..100 {
+                let mut given_up = Box::pin(take_turn());
+                assert!(futures_lite::future::poll_once(&mut given_up).await.is_none());
+                let mut waiting = Vec::new();
+                for _ in 0..3 {
+                    let taken = Rc::clone(&taken);
+                    let (sender, receiver) = channel::oneshot();
+                    GlommioRuntime::new().spawn(async move {
+                        take_turn().await;
+                        taken.set(taken.get() + 1);
+                        sender.send(()).unwrap();
+                    });
+                    waiting.push(receiver);
+                }
+                drop(given_up);
+                for receiver in waiting {
+                    receiver.await.unwrap();
+                }
+            }
+            taken.get()
+        });
+        assert_eq!(count.unwrap(), 300);
+    }
 
     #[test]
     fn spawn_sleep_and_turn() {
