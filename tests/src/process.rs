@@ -64,7 +64,9 @@ impl BrokerOptions {
     pub fn new(data_dir: &Path) -> Self {
         let binary =
             find_binary().expect("a walser binary beside this test's (cargo build -p walser-broker), or WALSER_BIN");
-        let settings = vec![("listeners".to_owned(), "PLAINTEXT://127.0.0.1:0".to_owned())];
+        // The times of records in tests are made up, and would be older than what is kept.
+        let settings = [("listeners", "PLAINTEXT://127.0.0.1:0"), ("log.retention.ms", "-1")];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
         Self { binary, data_dir: data_dir.to_owned(), settings, log: None, descriptors_max: None }
     }
 
