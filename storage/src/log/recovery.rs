@@ -576,13 +576,13 @@ async fn remove_files<D: Disk>(disk: &D, dir: &Path, names: &[String]) -> Result
     Ok(())
 }
 
-async fn remove_if_there<D: Disk>(disk: &D, path: &Path) -> Result<(), DiskError> {
+pub(super) async fn remove_if_there<D: Disk>(disk: &D, path: &Path) -> Result<(), DiskError> {
     match disk.remove_file(path).await {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(DiskError::new("remove", path, error)),
         _ => Ok(()),
     }
 }
 
-async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), DiskError> {
+pub(super) async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), DiskError> {
     disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
 }

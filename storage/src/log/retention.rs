@@ -13,6 +13,7 @@ use crate::error::{DiskError, ReadError};
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
 
+use super::recovery::{remove_if_there, sync_dir};
 use super::seal::CloseError;
 use super::{Health, Log, State};
 
@@ -140,8 +141,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     async fn make_active_file(&self) -> Result<(), DiskError> {
         let active = Rc::clone(self.inner.state.borrow().active());
         active.file(&self.inner.disk, OpenMode::CreateOrOpen).await?;
-        let dir = &self.inner.dir;
-        self.inner.disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
+        sync_dir(&self.inner.disk, &self.inner.dir).await
     }
 
     async fn remove_segment(&self, segment: &Segment<D::File>) -> Result<(), DiskError> {
@@ -175,8 +175,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 Err(error) => return Err(DiskError::new("rename", path, error)),
             }
         }
-        let dir = &self.inner.dir;
-        self.inner.disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))?;
+        sync_dir(&self.inner.disk, &self.inner.dir).await?;
         self.remove_later(renamed);
         Ok(())
     }
@@ -188,12 +187,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.inner.runtime.spawn(async move {
             runtime.sleep(delay).await;
             for path in paths {
-                match disk.remove_file(&path).await {
-                    // The whole topic may have been deleted meanwhile.
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        tracing::warn!(path = %path.display(), %error, "a file of a removed segment is still there");
-                    }
-                    _ => {}
+                // The whole topic may have been deleted meanwhile.
+                if let Err(error) = remove_if_there(&disk, &path).await {
+                    tracing::warn!(%error, "a file of a removed segment is still there");
                 }
             }
         });
