@@ -11,15 +11,11 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use walser_protocol::messages::create_topics::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
-};
+use walser_protocol::ApiKey;
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
-use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
-use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
-use walser_protocol::{ApiKey, ErrorCode};
 
 use crate::raw_client::RawClient;
+use crate::topic;
 
 const TOPIC: &str = "stalls";
 const PARTITIONS: i32 = 8;
@@ -45,10 +41,10 @@ pub struct Stalls {
 /// # Errors
 /// A request that was refused or not answered.
 pub fn run(address: &str, pid: u32, time: Duration) -> Result<Stalls, String> {
-    create_topic(address)?;
+    topic::create(&mut topic::connect(address)?, TOPIC, PARTITIONS, &[("walser.durability", "memory")])?;
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
-        clients.push(RawClient::connect(address).map_err(|error| error.to_string())?);
+        clients.push(topic::connect(address)?);
     }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -96,7 +92,7 @@ fn watch(clients: &mut [RawClient], pid: u32, time: Duration) -> Result<Stalls, 
             let delayed_before = delays()?;
             let asked = Instant::now();
             if is_write {
-                *next_offset = produce(client, partition)?;
+                *next_offset = topic::produce(client, TOPIC, partition, ["here and there"])?;
             } else {
                 fetch(client, partition, *next_offset)?;
             }
@@ -136,29 +132,6 @@ fn stolen() -> Duration {
     Duration::from_millis(ticks.unwrap_or(0) * 10)
 }
 
-fn produce(client: &mut RawClient, partition: i32) -> Result<i64, String> {
-    let mut builder = BatchBuilder::new(BatchOptions::default());
-    let record = NewRecord { timestamp: 1, key: None, value: Some(b"here and there"), headers: &[] };
-    builder.append(&record).map_err(|error| error.to_string())?;
-    let bytes = builder.build().map_err(|error| error.to_string())?;
-    let request = ProduceRequest {
-        transactional_id: None,
-        acks: -1,
-        timeout_ms: 30_000,
-        topic_data: vec![TopicProduceData {
-            name: TOPIC,
-            partition_data: vec![PartitionProduceData { index: partition, records: Some(&bytes) }],
-            ..TopicProduceData::default()
-        }],
-    };
-    let response = client.call(ApiKey::Produce, 9, &request).map_err(|error| format!("produce: {error}"))?;
-    let response = ProduceResponse::decode(&mut response.reader(), 9).map_err(|error| error.to_string())?;
-    match response.responses.first().and_then(|topic| topic.partition_responses.first()) {
-        Some(answer) if answer.error_code == ErrorCode::None.code() => Ok(answer.base_offset),
-        answer => Err(format!("produce: {answer:?}")),
-    }
-}
-
 fn fetch(client: &mut RawClient, partition: i32, offset: i64) -> Result<(), String> {
     let wish =
         FetchPartition { partition, fetch_offset: offset, partition_max_bytes: 4096, ..FetchPartition::default() };
@@ -175,22 +148,4 @@ fn fetch(client: &mut RawClient, partition: i32, offset: i64) -> Result<(), Stri
     let data = response.responses.first().and_then(|topic| topic.partitions.first());
     let has_records = data.and_then(|data| data.records?.as_whole()).is_some_and(|records: &[u8]| !records.is_empty());
     if has_records { Ok(()) } else { Err(format!("fetch: nothing at offset {offset}: {data:?}")) }
-}
-
-fn create_topic(address: &str) -> Result<(), String> {
-    let mut client = RawClient::connect(address).map_err(|error| error.to_string())?;
-    let topic = CreatableTopic {
-        name: TOPIC,
-        num_partitions: PARTITIONS,
-        replication_factor: 1,
-        configs: vec![CreatableTopicConfig { name: "walser.durability", value: Some("memory") }],
-        ..CreatableTopic::default()
-    };
-    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, validate_only: false };
-    let response = client.call(ApiKey::CreateTopics, 5, &request).map_err(|error| error.to_string())?;
-    let response = CreateTopicsResponse::decode(&mut response.reader(), 5).map_err(|error| error.to_string())?;
-    match response.topics.first().map(|topic| topic.error_code) {
-        Some(code) if code == ErrorCode::None.code() => Ok(()),
-        code => Err(format!("CreateTopics: {code:?}")),
-    }
 }

@@ -4,10 +4,34 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use walser_protocol::ErrorCode;
-use walser_tests::process::{BrokerOptions, TempDir};
-use walser_tests::topic::{connect, create, delete, delete_records, offsets, produce};
+use walser_tests::process::{Broker, BrokerOptions, TempDir};
+use walser_tests::raw_client::RawClient;
+use walser_tests::topic::{self, EARLIEST, LATEST};
 
 const TOPIC: &str = "again";
+
+fn connect(broker: &Broker) -> RawClient {
+    topic::connect(broker.address()).expect("the broker is there")
+}
+
+/// A topic of one partition.
+fn create(client: &mut RawClient, name: &str, configs: &[(&str, &str)]) {
+    topic::create(client, name, 1, configs).expect("made");
+}
+
+fn produce(client: &mut RawClient, records: usize) -> i64 {
+    topic::produce(client, TOPIC, 0, std::iter::repeat_n("value", records)).expect("written")
+}
+
+/// Earliest and latest.
+fn offsets(client: &mut RawClient) -> (i64, i64) {
+    let [earliest, latest] = [EARLIEST, LATEST].map(|which| topic::offset(client, TOPIC, 0, which).expect("found"));
+    (earliest, latest)
+}
+
+fn delete_records(client: &mut RawClient, name: &str, offset: i64) -> Result<i64, i16> {
+    topic::delete_records(client, name, offset).expect("answered")
+}
 
 #[test]
 fn what_a_clean_stop_noted_of_an_old_topic_says_nothing_of_a_new_one() {
@@ -17,24 +41,24 @@ fn what_a_clean_stop_noted_of_an_old_topic_says_nothing_of_a_new_one() {
     let broker = start();
     let mut client = connect(&broker);
     create(&mut client, TOPIC, &[]);
-    assert_eq!(produce(&mut client, TOPIC, 500), 0);
+    assert_eq!(produce(&mut client, 500), 0);
     assert!(broker.stop().expect("it ends").0.success());
 
     let broker = start();
     let mut client = connect(&broker);
-    assert_eq!(offsets(&mut client, TOPIC), (0, 500));
-    delete(&mut client, TOPIC);
+    assert_eq!(offsets(&mut client), (0, 500));
+    topic::delete(&mut client, TOPIC).expect("deleted");
     create(&mut client, TOPIC, &[]);
     broker.kill().expect("it dies");
 
     let broker = start();
     let mut client = connect(&broker);
-    assert_eq!(offsets(&mut client, TOPIC), (0, 0));
-    assert_eq!(produce(&mut client, TOPIC, 3), 0);
+    assert_eq!(offsets(&mut client), (0, 0));
+    assert_eq!(produce(&mut client, 3), 0);
     broker.kill().expect("it dies");
 
     let broker = start();
-    assert_eq!(offsets(&mut connect(&broker), TOPIC), (0, 3));
+    assert_eq!(offsets(&mut connect(&broker)), (0, 3));
 }
 
 #[test]
@@ -46,7 +70,7 @@ fn deleted_records_stay_deleted() {
     let mut client = connect(&broker);
     create(&mut client, TOPIC, &[]);
     create(&mut client, "compacted", &[("cleanup.policy", "compact")]);
-    produce(&mut client, TOPIC, 500);
+    produce(&mut client, 500);
     assert_eq!(delete_records(&mut client, TOPIC, 300), Ok(300));
     assert_eq!(delete_records(&mut client, TOPIC, 100), Ok(300));
     assert_eq!(delete_records(&mut client, TOPIC, 501), Err(ErrorCode::OffsetOutOfRange.code()));
@@ -57,13 +81,13 @@ fn deleted_records_stay_deleted() {
 
     let broker = start();
     let mut client = connect(&broker);
-    assert_eq!(offsets(&mut client, TOPIC), (300, 500));
+    assert_eq!(offsets(&mut client), (300, 500));
     assert_eq!(delete_records(&mut client, TOPIC, -1), Ok(500));
-    assert_eq!(produce(&mut client, TOPIC, 1), 500);
+    assert_eq!(produce(&mut client, 1), 500);
     broker.kill().expect("it dies");
 
     let broker = start();
-    assert_eq!(offsets(&mut connect(&broker), TOPIC), (500, 501));
+    assert_eq!(offsets(&mut connect(&broker)), (500, 501));
 }
 
 #[test]
@@ -76,10 +100,10 @@ fn old_segments_go_while_the_broker_runs() {
     let broker = options.start().expect("it starts");
     let mut client = connect(&broker);
     create(&mut client, TOPIC, &[("retention.ms", "1000"), ("file.delete.delay.ms", "0")]);
-    produce(&mut client, TOPIC, 500);
+    produce(&mut client, 500);
     let deadline = Instant::now() + Duration::from_secs(60);
-    while offsets(&mut client, TOPIC) != (500, 500) {
-        assert!(Instant::now() < deadline, "{:?}", offsets(&mut client, TOPIC));
+    while offsets(&mut client) != (500, 500) {
+        assert!(Instant::now() < deadline, "{:?}", offsets(&mut client));
     }
     while has(dir.path(), "00000000000000000000.log") {
         assert!(Instant::now() < deadline, "the segment is still there");
@@ -88,8 +112,8 @@ fn old_segments_go_while_the_broker_runs() {
 
     let broker = options.start().expect("it starts");
     let mut client = connect(&broker);
-    assert_eq!(offsets(&mut client, TOPIC), (500, 500));
-    assert_eq!(produce(&mut client, TOPIC, 1), 500);
+    assert_eq!(offsets(&mut client), (500, 500));
+    assert_eq!(produce(&mut client, 1), 500);
 }
 
 fn has(data_dir: &Path, name: &str) -> bool {

@@ -5,16 +5,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use walser_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
-use walser_protocol::{ApiKey, ErrorCode};
-
 use super::check::{Verdict, verify};
 use super::produce::{Stream, StreamKind};
 use crate::lossy_fs::LossyFs;
 use crate::lossy_fs::prng::Prng;
 use crate::lossy_fs::store::Flushes;
 use crate::process::{Broker, BrokerOptions};
-use crate::raw_client::RawClient;
+use crate::topic;
 
 const TOPIC: &str = "crash";
 const PARTITIONS: i32 = 6;
@@ -51,7 +48,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Verdict, String> {
         let context = |error: String| format!("round {round} of seed {}: {error}", plan.seed);
         let broker = start(plan, round).map_err(|error| context(error.to_string()))?;
         if round == 0 {
-            create_topic(&broker).map_err(context)?;
+            let created = topic::connect(broker.address())
+                .and_then(|mut client| topic::create(&mut client, TOPIC, PARTITIONS, &[]));
+            created.map_err(context)?;
             if let Death::PowerCut(lossy, flushes) = plan.death {
                 lossy.set_flushes(flushes);
             }
@@ -79,19 +78,6 @@ fn start(plan: &Plan<'_>, round: u32) -> io::Result<Broker> {
     let shards = 1 + (round as usize) % cores.min(2);
     let options = BrokerOptions::new(plan.data_dir).set("walser.shards", &shards.to_string());
     plan.settings.iter().fold(options, |options, (key, value)| options.set(key, value)).start()
-}
-
-fn create_topic(broker: &Broker) -> Result<(), String> {
-    let mut client = RawClient::connect(broker.address()).map_err(|error| error.to_string())?;
-    let topic =
-        CreatableTopic { name: TOPIC, num_partitions: PARTITIONS, replication_factor: 1, ..CreatableTopic::default() };
-    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, validate_only: false };
-    let response = client.call(ApiKey::CreateTopics, 5, &request).map_err(|error| error.to_string())?;
-    let response = CreateTopicsResponse::decode(&mut response.reader(), 5).map_err(|error| error.to_string())?;
-    match response.topics.first().map(|topic| topic.error_code) {
-        Some(code) if code == ErrorCode::None.code() => Ok(()),
-        code => Err(format!("CreateTopics: {code:?}")),
-    }
 }
 
 fn produce_until_death(

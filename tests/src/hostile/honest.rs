@@ -7,22 +7,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
-use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
 use walser_protocol::records::batch::BatchView;
-use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::records::record::{Records, records_slice};
 use walser_protocol::{ApiKey, ErrorCode};
 
-use super::create_topic;
 use crate::crash::produce::stamped;
 use crate::raw_client::RawClient;
+use crate::topic;
 
 const TOPIC: &str = "honest";
 /// On every shard, whichever the connection is on.
 const PARTITIONS: i32 = 4;
 const EVERY: Duration = Duration::from_millis(20);
 const RECORDS: u64 = 4;
-const TIMEOUT_MS: i32 = 30_000;
 /// An attack may slow this client; one that keeps it waiting longer has won.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(120);
 const FETCH_BYTES_MAX: i32 = 1 << 20;
@@ -72,8 +69,8 @@ pub struct Honest {
 
 impl Honest {
     pub fn start(address: &str) -> Result<Self, String> {
-        create_topic(address, TOPIC, PARTITIONS)?;
-        let client = RawClient::connect(address).map_err(|error| error.to_string())?;
+        let mut client = topic::connect(address)?;
+        topic::create(&mut client, TOPIC, PARTITIONS, &[])?;
         client.stream().set_read_timeout(Some(ANSWER_DEADLINE)).map_err(|error| error.to_string())?;
         let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::default()));
         let (until, into) = (Arc::clone(&stop), Arc::clone(&rounds));
@@ -112,7 +109,12 @@ fn work(mut client: RawClient, stop: &AtomicBool, rounds: &Mutex<Rounds>) -> Res
         rounds.lock().unwrap_or_else(PoisonError::into_inner).due = Some(due);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let next_offset = &mut next_offsets[usize::try_from(partition).unwrap_or(0)];
-        let base_offset = produce(&mut client, partition, written)?;
+        let base_offset = topic::produce(
+            &mut client,
+            TOPIC,
+            partition,
+            (written..written + RECORDS).map(|number| stamped(0, number)),
+        )?;
         if base_offset != *next_offset {
             return Err(format!("partition {partition}: written at {base_offset}, not at {next_offset}"));
         }
@@ -124,33 +126,6 @@ fn work(mut client: RawClient, stop: &AtomicBool, rounds: &Mutex<Rounds>) -> Res
         due = (due + EVERY).max(Instant::now().checked_sub(EVERY).unwrap_or(due));
     }
     Ok(written)
-}
-
-fn produce(client: &mut RawClient, partition: i32, first: u64) -> Result<i64, String> {
-    let mut builder = BatchBuilder::new(BatchOptions::default());
-    for number in first..first + RECORDS {
-        let value = stamped(0, number);
-        let record = NewRecord { timestamp: 1, key: None, value: Some(&value), headers: &[] };
-        builder.append(&record).map_err(|error| error.to_string())?;
-    }
-    let bytes = builder.build().map_err(|error| error.to_string())?;
-    let request = ProduceRequest {
-        transactional_id: None,
-        acks: -1,
-        timeout_ms: TIMEOUT_MS,
-        topic_data: vec![TopicProduceData {
-            name: TOPIC,
-            partition_data: vec![PartitionProduceData { index: partition, records: Some(&bytes) }],
-            ..TopicProduceData::default()
-        }],
-    };
-    let response = client.call(ApiKey::Produce, 9, &request).map_err(|error| format!("produce: {error}"))?;
-    let response = ProduceResponse::decode(&mut response.reader(), 9).map_err(|error| error.to_string())?;
-    let answer = response.responses.first().and_then(|topic| topic.partition_responses.first());
-    match answer {
-        Some(answer) if answer.error_code == ErrorCode::None.code() => Ok(answer.base_offset),
-        answer => Err(format!("produce: {answer:?}")),
-    }
 }
 
 fn read_back(client: &mut RawClient, partition: i32, offset: i64, first: u64) -> Result<(), String> {

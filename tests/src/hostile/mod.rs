@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use walser_protocol::ApiKey;
 use walser_protocol::messages::api_versions::ApiVersionsRequest;
-use walser_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
-use walser_protocol::{ApiKey, ErrorCode};
 
 use crate::process::{Broker, BrokerOptions};
 use crate::raw_client::RawClient;
+use crate::topic;
 use honest::{Honest, Latencies};
 
 /// What the broker is told to make do with.
@@ -111,7 +111,7 @@ pub fn run(plan: &Plan) -> Result<(), String> {
 fn attack_all(plan: &Plan, log: &Path, failures: &mut Vec<String>) -> Result<(), String> {
     let options = BrokerOptions::new(&plan.data_dir.join("data")).set("walser.memory", MEMORY).log_to(log);
     let mut broker = options.start().map_err(|error| error.to_string())?;
-    create_topic(broker.address(), ATTACKED, ATTACKED_PARTITIONS)?;
+    topic::create(&mut topic::connect(broker.address())?, ATTACKED, ATTACKED_PARTITIONS, &[])?;
     let honest = Honest::start(broker.address())?;
     std::thread::sleep(plan.calm);
     let calm = honest.latencies();
@@ -187,18 +187,6 @@ fn ask(address: &str) -> Result<(), String> {
     let mut client = RawClient::connect(address).map_err(|error| error.to_string())?;
     client.stream().set_read_timeout(Some(SERVED_DEADLINE)).map_err(|error| error.to_string())?;
     client.call(ApiKey::ApiVersions, 0, &ApiVersionsRequest::default()).map(drop).map_err(|error| error.to_string())
-}
-
-fn create_topic(address: &str, name: &str, partitions: i32) -> Result<(), String> {
-    let mut client = RawClient::connect(address).map_err(|error| error.to_string())?;
-    let topic = CreatableTopic { name, num_partitions: partitions, replication_factor: 1, ..CreatableTopic::default() };
-    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, validate_only: false };
-    let response = client.call(ApiKey::CreateTopics, 5, &request).map_err(|error| error.to_string())?;
-    let response = CreateTopicsResponse::decode(&mut response.reader(), 5).map_err(|error| error.to_string())?;
-    match response.topics.first().map(|topic| topic.error_code) {
-        Some(code) if code == ErrorCode::None.code() => Ok(()),
-        code => Err(format!("CreateTopics {name}: {code:?}")),
-    }
 }
 
 /// Lines of the broker's log that speak of a panic.

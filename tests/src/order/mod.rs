@@ -13,11 +13,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use walser_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
-use walser_protocol::{ApiKey, ErrorCode};
-
 use crate::process::{Broker, BrokerOptions};
-use crate::raw_client::RawClient;
+use crate::topic;
 use consumer::Consumer;
 use producer::{Acks, Producer};
 
@@ -60,7 +57,7 @@ pub fn run(data_dir: &Path, seed: u64, time: Duration) -> Result<Report, String>
     if broker.ready.shards != SHARDS {
         return Err(format!("{} shards instead of {SHARDS}", broker.ready.shards));
     }
-    create_topic(broker.address())?;
+    topic::create(&mut topic::connect(broker.address())?, TOPIC, PARTITIONS, &[])?;
     let before = shard_ticks(&broker).map_err(|error| error.to_string())?;
     let stop = AtomicBool::new(false);
     let mut producers = Vec::new();
@@ -150,17 +147,4 @@ fn shard_ticks(broker: &Broker) -> io::Result<Vec<u64>> {
         *most = ticks(11).saturating_add(ticks(12)).max(*most);
     }
     Ok(by_name.into_values().collect())
-}
-
-fn create_topic(address: &str) -> Result<(), String> {
-    let mut client = RawClient::connect(address).map_err(|error| error.to_string())?;
-    let topic =
-        CreatableTopic { name: TOPIC, num_partitions: PARTITIONS, replication_factor: 1, ..CreatableTopic::default() };
-    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, validate_only: false };
-    let response = client.call(ApiKey::CreateTopics, 5, &request).map_err(|error| error.to_string())?;
-    let response = CreateTopicsResponse::decode(&mut response.reader(), 5).map_err(|error| error.to_string())?;
-    match response.topics.first().map(|topic| topic.error_code) {
-        Some(code) if code == ErrorCode::None.code() => Ok(()),
-        code => Err(format!("CreateTopics: {code:?}")),
-    }
 }
