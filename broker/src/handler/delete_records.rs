@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use walser_protocol::ErrorCode;
 use walser_protocol::messages::delete_records::{
     DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopicResult,
 };
-use walser_protocol::{ErrorCode, Reader};
 
 use super::topics::{NamedTopic, is_internal};
 use super::{Frame, HandlerOutcome, RequestContext};
@@ -21,7 +21,7 @@ use crate::shard::service::{ShardReply, ShardRequest};
 
 /// Answers with the first offset that is left, -1 with an error.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
-    let mut reader = Reader::new(frame.body());
+    let mut reader = frame.reader();
     let request = match DeleteRecordsRequest::decode(&mut reader, context.version) {
         Ok(request) => request,
         Err(error) => return context.malformed(&error),
