@@ -253,8 +253,9 @@ async fn room(context: &RequestContext, plan: &Plan, by_shard: &BTreeMap<ShardId
     context.shard.wait_for_memory(context.shard.replies.acquire(wished.min(plan.limits.max_bytes))).await
 }
 
-fn wait_for(context: &RequestContext, min_bytes: usize, wait: Duration) -> FetchWait {
-    FetchWait { id: (context.connection.id, context.shard.next_wait()), min_bytes, wait }
+fn fetch_shard(plan: &Plan, parts: &[FetchPart]) -> FetchShard {
+    let Limits { max_bytes, read_committed, .. } = plan.limits;
+    FetchShard { parts: parts.to_vec(), max_bytes, read_committed }
 }
 
 /// One message to every owner; the answers in no order.
@@ -265,9 +266,8 @@ async fn fetch_all(
 ) -> Vec<Fetched> {
     let mut dispatched = Vec::with_capacity(by_shard.len());
     for (owner, parts) in by_shard {
-        let (parts, max_bytes, read_committed) = (parts.clone(), plan.limits.max_bytes, plan.limits.read_committed);
-        let request = FetchShard { parts, max_bytes, read_committed, wait: None };
-        dispatched.push(context.shard.dispatch(*owner, ShardRequest::Fetch(request)).await);
+        let request = ShardRequest::Fetch(fetch_shard(plan, parts));
+        dispatched.push(context.shard.dispatch(*owner, request).await);
     }
     context.order_fixed();
     let mut fetched = Vec::with_capacity(plan.slots.len());
@@ -292,19 +292,19 @@ async fn wait_any(
     }
     let missing = plan.limits.min_bytes.saturating_sub(have.iter().sum()).max(1);
     let waited = context.shard.runtime.now().saturating_since(context.received_at);
-    let wait = wait_for(context, 0, plan.limits.max_wait.saturating_sub(waited));
+    let wait = FetchWait {
+        id: (context.connection.id, context.shard.next_wait()),
+        min_bytes: 0,
+        wait: plan.limits.max_wait.saturating_sub(waited),
+    };
     let mut waiting = Vec::with_capacity(by_shard.len());
     for (owner, parts) in by_shard {
         // The owner counts what it has already given, too.
         let given: usize = parts.iter().map(|part| have[part.slot]).sum();
         let mine = given + missing.div_ceil(by_shard.len());
-        let request = FetchShard {
-            parts: parts.clone(),
-            max_bytes: plan.limits.max_bytes,
-            read_committed: plan.limits.read_committed,
-            wait: Some(FetchWait { min_bytes: mine, ..wait }),
-        };
-        waiting.push(context.shard.dispatch(*owner, ShardRequest::WaitForData(request)).await);
+        let wait = FetchWait { min_bytes: mine, ..wait };
+        let request = ShardRequest::WaitForData(fetch_shard(plan, parts), wait);
+        waiting.push(context.shard.dispatch(*owner, request).await);
     }
     let guard = CancelOnDrop { context, owners: by_shard.keys().copied().collect(), wait };
     let mut replies: Vec<_> = waiting.into_iter().map(|dispatched| Box::pin(dispatched.reply())).collect();

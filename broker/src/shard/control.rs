@@ -75,7 +75,7 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<Sha
         other @ (ShardRequest::ApplyImage(_)
         | ShardRequest::Produce(_)
         | ShardRequest::Fetch(_)
-        | ShardRequest::WaitForData(_)
+        | ShardRequest::WaitForData(..)
         | ShardRequest::CancelWait(_)
         | ShardRequest::ListOffsets(_)
         | ShardRequest::RaiseLogStarts(_)

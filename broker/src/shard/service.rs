@@ -24,7 +24,7 @@ use super::placement::ShardId;
 use super::runtime::{self, ShardRuntime};
 use super::{Image, Shard};
 use crate::driver::checkpoints::LogOffsets;
-use crate::driver::partition::fetch::{FetchShard, Fetched};
+use crate::driver::partition::fetch::{FetchShard, FetchWait, Fetched};
 use crate::driver::partition::offsets::{
     ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery, StartQuery,
 };
@@ -42,8 +42,8 @@ pub enum ShardRequest {
     Produce(ProduceShard),
     Fetch(FetchShard),
     /// Answered when there is enough to read, or the wait is over; reads nothing.
-    WaitForData(FetchShard),
-    /// Ends such a wait, or that of a fetch.
+    WaitForData(FetchShard, FetchWait),
+    /// Ends such a wait.
     CancelWait(WaitId),
     ListOffsets(Vec<OffsetQuery>),
     RaiseLogStarts(Vec<StartQuery>),
@@ -113,10 +113,8 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
         }
         ShardRequest::Produce(request) => ShardReply::Produced(shard.partitions.produce(request).await),
         ShardRequest::Fetch(request) => ShardReply::Fetched(shard.partitions.fetch(request).await),
-        ShardRequest::WaitForData(request) => {
-            if let Some(wait) = request.wait {
-                shard.partitions.wait_for_data(&request, wait).await;
-            }
+        ShardRequest::WaitForData(request, wait) => {
+            shard.partitions.wait_for_data(&request, wait).await;
             ShardReply::DataWaited
         }
         ShardRequest::CancelWait(id) => {

@@ -22,8 +22,6 @@ pub struct FetchShard {
     /// All partitions together; the first batch of the first partition that has one is returned whatever its size.
     pub max_bytes: usize,
     pub read_committed: bool,
-    /// Read again once there is this much, or time is up. Only where one shard owns all that is asked for.
-    pub wait: Option<FetchWait>,
 }
 
 /// What to wait for.
@@ -71,18 +69,8 @@ pub struct FetchedData {
 }
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
-    /// Reads what there is; waits for more when asked to.
+    /// Reads what there is.
     pub async fn fetch(&self, request: FetchShard) -> Vec<Fetched> {
-        let fetched = self.fetch_now(&request).await;
-        let Some(wait) = request.wait else { return fetched };
-        if is_enough(&fetched, wait.min_bytes) {
-            return fetched;
-        }
-        self.wait_for_data(&request, wait).await;
-        self.fetch_now(&request).await
-    }
-
-    async fn fetch_now(&self, request: &FetchShard) -> Vec<Fetched> {
         let mut left = request.max_bytes;
         let mut is_first = true;
         let mut fetched = Vec::with_capacity(request.parts.len());
