@@ -169,10 +169,10 @@ pub async fn settle<D: Disk>(
 /// The last writes of a clean stop. Without `is_clean` the next start looks at the logs itself.
 pub async fn seal<D: Disk>(data_dir: &DataDir<D>, closed: &[ClosedLog], is_clean: bool) -> Result<(), BootError> {
     let checkpoint = |offset: fn(&ClosedLog) -> i64| OffsetCheckpoint {
-        offsets: closed.iter().map(|log| ((log.topic.to_string(), log.index), offset(log))).collect(),
+        offsets: closed.iter().map(|log| (log.offsets.key(), offset(log))).collect(),
     };
-    data_dir.write_checkpoint(RECOVERY_POINT_FILE, &checkpoint(|log| log.recovery_point)).await?;
-    data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &checkpoint(|log| log.log_start_offset)).await?;
+    data_dir.write_checkpoint(RECOVERY_POINT_FILE, &checkpoint(|log| log.offsets.recovery_point)).await?;
+    data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &checkpoint(|log| log.offsets.log_start_offset)).await?;
     data_dir.write_checkpoint(REPLICATION_OFFSET_FILE, &checkpoint(|log| log.high_watermark)).await?;
     if is_clean {
         data_dir.write_clean_mark(-1).await?;

@@ -28,6 +28,13 @@ pub struct LogOffsets {
     pub log_start_offset: i64,
 }
 
+impl LogOffsets {
+    /// As the files name the log.
+    pub fn key(&self) -> (String, i32) {
+        (self.topic.to_string(), self.id.index)
+    }
+}
+
 /// The two files of a data directory.
 pub struct Checkpoints<D> {
     data_dir: DataDir<D>,
@@ -147,7 +154,6 @@ impl<D: Disk> Checkpoints<D> {
 
     fn encode(&self, offset: impl Fn(&LogOffsets) -> i64) -> OffsetCheckpoint {
         let offsets = self.offsets.borrow();
-        let entry = |kept: &LogOffsets| ((kept.topic.to_string(), kept.id.index), offset(kept));
-        OffsetCheckpoint { offsets: offsets.values().map(entry).collect() }
+        OffsetCheckpoint { offsets: offsets.values().map(|kept| (kept.key(), offset(kept))).collect() }
     }
 }

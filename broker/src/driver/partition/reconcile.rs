@@ -20,6 +20,7 @@ use walser_storage::runtime::channel::Closed;
 
 use super::{Partition, PartitionId, Partitions, Waiters};
 use crate::config::topic::{Durability, TimestampType, TopicConfig};
+use crate::driver::checkpoints::LogOffsets;
 use crate::driver::side_by_side::SideBySide;
 
 /// Logs that are opened, closed or deleted at the same time: each is a row of small waits for the disk.
@@ -45,10 +46,7 @@ pub trait Assignment {
 /// Offsets of a log that was closed, for the checkpoints of a clean stop.
 #[derive(Clone, Debug)]
 pub struct ClosedLog {
-    pub topic: Arc<str>,
-    pub index: i32,
-    pub log_start_offset: i64,
-    pub recovery_point: i64,
+    pub offsets: LogOffsets,
     pub high_watermark: i64,
 }
 
@@ -273,13 +271,7 @@ async fn close<D: Disk, R: Runtime>(partition: Rc<Partition<D, R>>) -> Option<Cl
         tracing::error!(topic = %partition.topic, partition = partition.id.index, %error, "log not closed");
         return None;
     }
-    Some(ClosedLog {
-        topic: Arc::clone(&partition.topic),
-        index: partition.id.index,
-        log_start_offset: partition.log.log_start_offset(),
-        recovery_point: partition.log.recovery_point(),
-        high_watermark: partition.log.durable_end_offset(),
-    })
+    Some(ClosedLog { offsets: partition.offsets(), high_watermark: partition.log.durable_end_offset() })
 }
 
 /// Closes a deleted log and renames its directory; the new name.
