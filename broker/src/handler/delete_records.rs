@@ -46,14 +46,8 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             }
         }
     }
-    for (owner, queries) in by_shard {
-        let dispatched = context.shard.dispatch(owner, ShardRequest::RaiseLogStarts(queries)).await;
-        if let Ok(ShardReply::LogStartsRaised(answers)) = dispatched.reply().await {
-            for answer in answers {
-                outcomes[answer.slot] = answer.outcome;
-            }
-        }
-    }
+    let answers = |reply| if let ShardReply::LogStartsRaised(answers) = reply { Some(answers) } else { None };
+    context.ask_owners(by_shard, &mut outcomes, ShardRequest::RaiseLogStarts, answers).await;
     let raised: Vec<LogOffsets> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok().cloned()).collect();
     let is_kept = raised.is_empty() || context.shard.note_offsets(raised).await;
     let mut outcomes = outcomes.into_iter();

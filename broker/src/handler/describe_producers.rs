@@ -38,14 +38,8 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             }
         }
     }
-    for (owner, queries) in by_shard {
-        let dispatched = context.shard.dispatch(owner, ShardRequest::DescribeProducers(queries)).await;
-        if let Ok(ShardReply::Producers(answers)) = dispatched.reply().await {
-            for answer in answers {
-                outcomes[answer.slot] = answer.outcome;
-            }
-        }
-    }
+    let answers = |reply| if let ShardReply::Producers(answers) = reply { Some(answers) } else { None };
+    context.ask_owners(by_shard, &mut outcomes, ShardRequest::DescribeProducers, answers).await;
     let mut outcomes = outcomes.iter();
     let topics = request
         .topics

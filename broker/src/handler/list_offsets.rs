@@ -67,14 +67,8 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             }
         }
     }
-    for (owner, queries) in by_shard {
-        let dispatched = context.shard.dispatch(owner, ShardRequest::ListOffsets(queries)).await;
-        if let Ok(ShardReply::OffsetsListed(answers)) = dispatched.reply().await {
-            for answer in answers {
-                outcomes[answer.slot] = answer.outcome;
-            }
-        }
-    }
+    let answers = |reply| if let ShardReply::OffsetsListed(answers) = reply { Some(answers) } else { None };
+    context.ask_owners(by_shard, &mut outcomes, ShardRequest::ListOffsets, answers).await;
     reply(&context, &request, &outcomes)
 }
 

@@ -29,6 +29,7 @@ pub mod produce;
 pub mod topics;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::BytesMut;
@@ -38,10 +39,14 @@ use walser_protocol::{ApiKey, DecodeError, EncodeError, Reader};
 use walser_storage::runtime::Instant;
 use walser_storage::runtime::channel::Notify;
 
+use crate::driver::partition::offsets::Answer;
+use crate::error::Refusal;
 use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
 use crate::net::response_queue::Reply;
 use crate::shard::Shard;
+use crate::shard::placement::ShardId;
+use crate::shard::service::{ShardReply, ShardRequest};
 
 /// One request as it came, after its size prefix. It is the only view of its bytes, so what is split off is not copied.
 pub struct Frame {
@@ -160,6 +165,22 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
+    /// Asks every owner shard for its part; answers go to their places. A shard that has stopped leaves its own as they are.
+    pub async fn ask_owners<Q, T>(
+        &self,
+        by_shard: BTreeMap<ShardId, Vec<Q>>,
+        outcomes: &mut [Result<T, Refusal>],
+        ask: fn(Vec<Q>) -> ShardRequest,
+        answers: fn(ShardReply) -> Option<Vec<Answer<T>>>,
+    ) {
+        for (owner, queries) in by_shard {
+            let reply = self.shard.dispatch(owner, ask(queries)).await.reply().await;
+            for answer in reply.ok().and_then(answers).unwrap_or_default() {
+                outcomes[answer.slot] = answer.outcome;
+            }
+        }
+    }
+
     /// Nothing that follows on this connection can overtake this request any more.
     pub fn order_fixed(&self) {
         self.order.set_fixed();

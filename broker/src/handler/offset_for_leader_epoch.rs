@@ -41,14 +41,8 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             }
         }
     }
-    for (owner, queries) in by_shard {
-        let dispatched = context.shard.dispatch(owner, ShardRequest::EpochEnds(queries)).await;
-        if let Ok(ShardReply::EpochEnds(answers)) = dispatched.reply().await {
-            for answer in answers {
-                outcomes[answer.slot] = answer.outcome;
-            }
-        }
-    }
+    let answers = |reply| if let ShardReply::EpochEnds(answers) = reply { Some(answers) } else { None };
+    context.ask_owners(by_shard, &mut outcomes, ShardRequest::EpochEnds, answers).await;
     let mut outcomes = outcomes.into_iter();
     let topics = request
         .topics

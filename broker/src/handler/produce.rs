@@ -1,9 +1,10 @@
 //! Produce, versions 3 to 13.
 //!
 //! One batch of magic 2 per partition; errors are per partition and do not touch the others, but for records that do not
-//! even begin as a batch does, which spoil the request. Acknowledged (acks 1 and -1) when the batch is as durable as its topic asks, on stable storage by default. With acks=0 there is no response, and an
-//! error closes the connection, because it is the only way to say it. From version 13 topics go by id (KIP-516); from 10 on
-//! a wrong leader is answered with the right one (KIP-951); from 8 on with the records that are wrong (KIP-467).
+//! even begin as a batch does, which spoil the request. Acknowledged (acks 1 and -1) when the batch is as durable as its
+//! topic asks, on stable storage by default. With acks=0 there is no response, and an error closes the connection, because
+//! it is the only way to say it. From version 13 topics go by id (KIP-516); from 10 on a wrong leader is answered with the
+//! right one (KIP-951); from 8 on with the records that are wrong (KIP-467).
 //!
 //! Gaps: transactional batches are refused, since there is no transaction coordinator yet.
 
