@@ -50,6 +50,8 @@ const WAL_DIR: &str = "wal";
 const FIRST_FILE_BYTES: u64 = 256 << 10;
 const FILE_BYTES: u64 = 4 << 20;
 const SPARE_FILES_MAX: usize = 1;
+/// Every start begins a file, however little it writes, and reads all there are: more than this are worth a snapshot.
+const FILES_AT_START_MAX: usize = 8;
 
 /// What decides how the log is kept.
 #[derive(Clone, Debug)]
@@ -121,6 +123,8 @@ pub struct Quorum<D: Disk, R: Runtime> {
     snapshot_end_offset: u64,
     /// Entries since the newest snapshot.
     bytes_since_snapshot: u64,
+    /// Files the start read; 0 once a snapshot replaced them or could not be written.
+    files_at_start: usize,
     /// The last entry appended.
     last_appended: Appended,
 }
@@ -145,9 +149,10 @@ impl<D: Disk, R: Runtime> Quorum<D, R> {
             salt_seed: options.salt_seed,
         };
         let (wal, recovered) =
-            Wal::open(disk.clone(), runtime.clone(), wal_options, |_, entry| replay.take(&entry)).await?;
+            Wal::open(disk.clone(), runtime.clone(), wal_options, |sequence, entry| replay.take(sequence, &entry))
+                .await?;
         report(&recovered);
-        let Replay { builder, bytes, failure, .. } = replay;
+        let Replay { builder, bytes, failure, needed_from, .. } = replay;
         if let Some(failure) = failure {
             // What was read must not be acted upon, and nothing may be written behind it.
             wal.close().await.ok();
@@ -155,6 +160,8 @@ impl<D: Disk, R: Runtime> Quorum<D, R> {
         }
         let image = builder.finish().0;
         image.verify_features(&options.features)?;
+        // What the last run had no time to remove.
+        wal.truncate_before(needed_from);
         let quorum = Self {
             disk,
             runtime,
@@ -162,6 +169,7 @@ impl<D: Disk, R: Runtime> Quorum<D, R> {
             snapshot_after_bytes: options.snapshot_after_bytes,
             snapshot_end_offset: snapshots.last().copied().unwrap_or(0),
             bytes_since_snapshot: bytes,
+            files_at_start: wal.live_files(),
             last_appended: Appended(wal.durable_through()),
             wal,
         };
@@ -190,19 +198,21 @@ impl<D: Disk, R: Runtime> Quorum<D, R> {
     /// Shortens the log when it has grown. `image`: everything appended so far, committed. A snapshot that cannot be written
     /// is reported and tried again; the log then only stays longer.
     pub async fn snapshot_if_due(&mut self, image: &MetadataImage) {
-        if self.bytes_since_snapshot < self.snapshot_after_bytes {
+        let due = self.bytes_since_snapshot >= self.snapshot_after_bytes || self.files_at_start > FILES_AT_START_MAX;
+        if !due {
             return;
         }
         if let Err(error) = self.snapshot(image).await {
             tracing::warn!(%error, "no snapshot of the metadata; the log goes on growing");
             // Not at every command: a full disk does not get better by trying.
             self.bytes_since_snapshot = self.snapshot_after_bytes / 2;
+            self.files_at_start = 0;
         }
     }
 
     /// Writes what is queued and closes. `image`: everything that was committed; a short log makes the next start quick.
     pub async fn close(&mut self, image: &MetadataImage) -> Result<(), QuorumError> {
-        let due = self.bytes_since_snapshot >= FIRST_FILE_BYTES;
+        let due = self.bytes_since_snapshot >= FIRST_FILE_BYTES || self.files_at_start > FILES_AT_START_MAX;
         let snapshot = if due { self.snapshot(image).await } else { Ok(()) };
         self.wal.close().await?;
         snapshot
@@ -221,6 +231,7 @@ impl<D: Disk, R: Runtime> Quorum<D, R> {
         }
         self.snapshot_end_offset = end_offset;
         self.bytes_since_snapshot = 0;
+        self.files_at_start = 0;
         Ok(())
     }
 }
@@ -229,27 +240,36 @@ impl<D: Disk, R: Runtime> Quorum<D, R> {
 struct Replay {
     builder: ImageBuilder,
     end_offset: u64,
+    /// Sequence behind the last entry that the snapshot stands for.
+    needed_from: u64,
     bytes: u64,
     failure: Option<QuorumError>,
 }
 
 impl Replay {
     fn new(image: MetadataImage) -> Self {
-        Self { end_offset: image.end_offset(), builder: ImageBuilder::new(&image), bytes: 0, failure: None }
-    }
-
-    fn take(&mut self, entry: &Bytes) {
-        if self.failure.is_none() {
-            self.failure = self.apply(entry).err();
+        Self {
+            end_offset: image.end_offset(),
+            builder: ImageBuilder::new(&image),
+            needed_from: 0,
+            bytes: 0,
+            failure: None,
         }
     }
 
-    fn apply(&mut self, entry: &Bytes) -> Result<(), QuorumError> {
+    fn take(&mut self, sequence: u64, entry: &Bytes) {
+        if self.failure.is_none() {
+            self.failure = self.apply(sequence, entry).err();
+        }
+    }
+
+    fn apply(&mut self, sequence: u64, entry: &Bytes) -> Result<(), QuorumError> {
         let Some((offset, batch)) = entry.split_first_chunk::<ENTRY_HEADER_BYTES>() else {
             return Err(QuorumError::EntryTooShort { len: entry.len() });
         };
         let offset = u64::from_be_bytes(*offset);
         if offset < self.end_offset {
+            self.needed_from = sequence + 1;
             return Ok(());
         }
         if offset > self.end_offset {

@@ -337,6 +337,11 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
         self.inner.state.borrow().durable_through
     }
 
+    /// Files that hold records or did, the current one and spare ones not counted.
+    pub fn live_files(&self) -> usize {
+        self.inner.state.borrow().ring.live.len()
+    }
+
     /// Bytes of the files that hold records, spare ones not counted.
     pub fn live_bytes(&self) -> u64 {
         let state = self.inner.state.borrow();

@@ -123,6 +123,29 @@ async fn work(disk: &SimulatedDisk, runtime: &SimulatedRuntime, committed: &mut 
 }
 
 #[test]
+fn many_starts_leave_few_files() {
+    // Rule: what a start reads does not grow with the number of starts before it, clean or not, nor what they leave on the disk.
+    let runtime = SimulatedRuntime::new(8);
+    let mut disk = disk(&runtime);
+    for round in 0..60 {
+        let files = runtime.block_on(async {
+            let (mut quorum, mut image) = Quorum::open(disk.clone(), runtime.clone(), options(1 << 20)).await.unwrap();
+            assert_eq!(*image, model(round), "round {round}");
+            change(&mut quorum, &mut image, round).await.unwrap();
+            if round % 3 == 0 {
+                quorum.snapshot_if_due(&image).await;
+            } else {
+                quorum.close(&image).await.unwrap();
+            }
+            disk.list_dir(&Path::new(DIR).join(WAL_DIR)).await.unwrap().len()
+        });
+        assert!(files <= 2 * FILES_AT_START_MAX, "{files} files after start {round}");
+        runtime.crash();
+        disk = disk.kill(&runtime);
+    }
+}
+
+#[test]
 fn a_failed_flush_is_the_end_of_the_log_until_a_restart() {
     // Rule: after a failed flush nothing is acknowledged, also not by a later flush that succeeds; a restart goes on.
     let runtime = SimulatedRuntime::new(3);
