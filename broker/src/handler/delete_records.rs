@@ -27,14 +27,15 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         Err(error) => return context.malformed(&error),
     };
     let image = context.shard.image();
+    let wanted = log_starts(&request);
     let mut outcomes: Vec<Result<LogOffsets, Refusal>> = Vec::new();
     let mut by_shard: BTreeMap<ShardId, Vec<StartQuery>> = BTreeMap::new();
-    for topic in &request.topics {
-        let named = NamedTopic::by_name(&image, topic.name);
-        for asked in &topic.partitions {
-            let (slot, offset) = (outcomes.len(), asked.offset);
-            let found = named.partition(asked.partition_index).and_then(|partition| {
-                if is_internal(topic.name) { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
+    for (name, partitions) in &wanted {
+        let named = NamedTopic::by_name(&image, name);
+        for (partition_index, offset) in partitions {
+            let (slot, offset) = (outcomes.len(), *offset);
+            let found = named.partition(*partition_index).and_then(|partition| {
+                if is_internal(name) { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
             });
             match found {
                 Ok(partition) => {
@@ -51,17 +52,28 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let raised: Vec<LogOffsets> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok().cloned()).collect();
     let is_kept = raised.is_empty() || context.shard.note_offsets(raised).await;
     let mut outcomes = outcomes.into_iter();
-    let topics = request.topics.iter().map(|topic| DeleteRecordsTopicResult {
-        name: topic.name,
-        partitions: topic
-            .partitions
-            .iter()
+    let topics = wanted.iter().map(|(name, partitions)| DeleteRecordsTopicResult {
+        name,
+        partitions: partitions
+            .keys()
             .zip(outcomes.by_ref())
-            .map(|(asked, outcome)| result(asked.partition_index, outcome, is_kept))
+            .map(|(partition_index, outcome)| result(*partition_index, outcome, is_kept))
             .collect(),
     });
     let topics = topics.collect();
     context.reply(&DeleteRecordsResponse { throttle_time_ms: 0, topics })
+}
+
+/// Offsets by topic and partition. As in Kafka the last one counts of a partition that comes twice, it is answered once, and
+/// a topic without partitions is not answered.
+fn log_starts<'a>(request: &DeleteRecordsRequest<'a>) -> BTreeMap<&'a str, BTreeMap<i32, i64>> {
+    let mut wanted: BTreeMap<&str, BTreeMap<i32, i64>> = BTreeMap::new();
+    for topic in &request.topics {
+        for asked in &topic.partitions {
+            wanted.entry(topic.name).or_default().insert(asked.partition_index, asked.offset);
+        }
+    }
+    wanted
 }
 
 fn result(partition_index: i32, outcome: Result<LogOffsets, Refusal>, is_kept: bool) -> DeleteRecordsPartitionResult {
@@ -71,4 +83,35 @@ fn result(partition_index: i32, outcome: Result<LogOffsets, Refusal>, is_kept: b
         Err(refusal) => (refusal.code, -1),
     };
     DeleteRecordsPartitionResult { partition_index, low_watermark, error_code: error_code.code() }
+}
+
+#[cfg(test)]
+mod tests {
+    use walser_protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsTopic};
+
+    use super::*;
+
+    #[test]
+    fn the_last_offset_of_a_partition_counts() {
+        // Rule: what comes twice is one, with the offset that came last; a topic without partitions is none.
+        let topic = |name, partitions: &[(i32, i64)]| DeleteRecordsTopic {
+            name,
+            partitions: partitions
+                .iter()
+                .map(|(partition_index, offset)| DeleteRecordsPartition {
+                    partition_index: *partition_index,
+                    offset: *offset,
+                })
+                .collect(),
+        };
+        let topics = vec![
+            topic("b", &[(1, 9), (0, 3), (1, 2)]),
+            topic("empty", &[]),
+            topic("a", &[(0, -1)]),
+            topic("b", &[(0, 7)]),
+        ];
+        let wanted = log_starts(&DeleteRecordsRequest { topics, timeout_ms: 0 });
+        let want = [("a", BTreeMap::from([(0, -1)])), ("b", BTreeMap::from([(0, 7), (1, 2)]))];
+        assert_eq!(wanted, BTreeMap::from(want));
+    }
 }
