@@ -180,10 +180,10 @@ def kafkajs(context):
     run_client(context, "kafkajs-read-by-java", reader, CASES, written)
 
 
-# A case for each key served, one for keys that are not, and one for the masks.
-DIFFERENTIAL = ["Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "DeleteTopics", "InitProducerId",
+# A case for each key served, one for keys that are not, one for the masks, and one for versions nobody asked for.
+DIFFERENTIAL = ["Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "DeleteTopics", "DeleteRecords", "InitProducerId",
                 "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "CreatePartitions", "IncrementalAlterConfigs",
-                "DescribeQuorum", "DescribeCluster", "DescribeProducers", "ListConfigResources", "DescribeTopicPartitions", "unserved", "masks"]
+                "DescribeQuorum", "DescribeCluster", "DescribeProducers", "ListConfigResources", "DescribeTopicPartitions", "unserved", "masks", "versions"]
 DIFFERENTIAL_REQUESTS, DIFFERENTIAL_REQUESTS_LONG = 6_000, 100_000
 
 

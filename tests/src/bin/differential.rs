@@ -1,7 +1,8 @@
 //! `differential --oracle HOST:PORT --broker HOST:PORT [--seed N] [--count N] [--log FILE] [--only KEY,KEY] [--idle-masks-allowed]`
 //!
 //! Sends the same generated requests to Apache Kafka and to the broker under test. Prints one line for each API key, `ok` or
-//! `FAIL` with what differed first, then the masks with their hits; the exit code says whether all was well.
+//! `FAIL` with what differed first, then the masks with their hits, and whether every version that
+//! is served was asked for; the exit code says whether all was well.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -89,6 +90,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     } else {
         failed = true;
         println!("FAIL masks: never needed: {}", idle.join(", "));
+    }
+    let never_asked = run.never_asked();
+    if never_asked.is_empty() {
+        println!("ok versions");
+    } else {
+        failed = true;
+        println!("FAIL versions: never asked for: {}", never_asked.join(", "));
     }
     ended?;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -18,12 +18,15 @@ macro_rules! answers {
                 reader.expect_end()?;
                 Tree::from_debug(&format!("{message:?}"))
             })*
-            _ => Tree::value("undecoded"),
+            _ => panic!("{} is asked for, and nothing here reads its answers", $key),
         }
     };
 }
 
 /// Decodes the body of an answer; bytes left over are an error.
+///
+/// # Panics
+/// On a key whose answers are not listed here.
 pub fn decode(key: ApiKey, version: i16, body: &[u8]) -> Result<Tree, DecodeError> {
     let mut tree = answers!(key, version, body,
         Produce => produce::ProduceResponse,
@@ -33,6 +36,7 @@ pub fn decode(key: ApiKey, version: i16, body: &[u8]) -> Result<Tree, DecodeErro
         ApiVersions => api_versions::ApiVersionsResponse,
         CreateTopics => create_topics::CreateTopicsResponse,
         DeleteTopics => delete_topics::DeleteTopicsResponse,
+        DeleteRecords => delete_records::DeleteRecordsResponse,
         InitProducerId => init_producer_id::InitProducerIdResponse,
         OffsetForLeaderEpoch => offset_for_leader_epoch::OffsetForLeaderEpochResponse,
         DescribeConfigs => describe_configs::DescribeConfigsResponse,

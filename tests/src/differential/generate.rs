@@ -32,6 +32,8 @@ pub enum Effect {
     NewSession,
     /// A session's epoch has moved on.
     SessionUsed { session: usize },
+    /// Partitions may begin later.
+    LogStarts,
 }
 
 /// What comes back.
@@ -66,7 +68,7 @@ pub struct Case<'w> {
 }
 
 /// How often each key comes in a thousand.
-const WEIGHTS: [(Option<ApiKey>, u64); 20] = [
+const WEIGHTS: [(Option<ApiKey>, u64); 21] = [
     (Some(ApiKey::Produce), 190),
     (Some(ApiKey::Fetch), 180),
     (Some(ApiKey::ListOffsets), 80),
@@ -74,6 +76,7 @@ const WEIGHTS: [(Option<ApiKey>, u64); 20] = [
     (Some(ApiKey::ApiVersions), 30),
     (Some(ApiKey::CreateTopics), 70),
     (Some(ApiKey::DeleteTopics), 25),
+    (Some(ApiKey::DeleteRecords), 30),
     (Some(ApiKey::InitProducerId), 30),
     (Some(ApiKey::OffsetForLeaderEpoch), 40),
     (Some(ApiKey::DescribeConfigs), 50),
@@ -118,6 +121,7 @@ impl Case<'_> {
             ApiKey::ApiVersions => self.api_versions(),
             ApiKey::CreateTopics => self.create_topics(),
             ApiKey::DeleteTopics => self.delete_topics(),
+            ApiKey::DeleteRecords => self.delete_records(),
             ApiKey::InitProducerId => self.init_producer_id(),
             ApiKey::OffsetForLeaderEpoch => self.offset_for_leader_epoch(),
             ApiKey::DescribeConfigs => self.describe_configs(),
@@ -224,4 +228,29 @@ impl Case<'_> {
 /// Messages borrow their strings; a run makes a few megabytes of them.
 fn leak(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use walser_protocol::api::SERVED;
+
+    use super::*;
+
+    #[test]
+    fn every_served_version_is_made() {
+        // Rule: what is served is asked for, in every version of it, and rarely enough is rare enough for a short run.
+        let mut world = World::default();
+        world.topics.push(Topic { name: "t0", partition_count: 1, ids: [Uuid::from_bytes([1; 16]); 2] });
+        let made: BTreeSet<(ApiKey, i16)> = (0..6000)
+            .filter_map(|step| request(1, step, 0, &world))
+            .filter_map(|made| Some((made.key?, made.version)))
+            .collect();
+        for served in SERVED {
+            for version in served.version_min..=served.version_max {
+                assert!(made.contains(&(served.key, version)), "{} version {version}", served.key);
+            }
+        }
+    }
 }

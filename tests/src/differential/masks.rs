@@ -74,6 +74,8 @@ pub fn all() -> Vec<Mask> {
             Kind::Unordered(&["name", "topic_id", "error_code"]),
             "shuffled by Kafka, lest anybody rely on an order",
         ),
+        mask("DeleteRecords.topics", Kind::Unordered(&["name"]), hash_order),
+        mask("DeleteRecords.topics[].partitions", Kind::Unordered(&["partition_index"]), hash_order),
         mask("CreatePartitions.results", Kind::Unordered(&["name", "error_code"]), hash_order),
         mask("Produce.responses", Kind::Unordered(&["name", "topic_id"]), hash_order),
         mask("Produce.responses[].partition_responses", Kind::Unordered(&["index"]), hash_order),

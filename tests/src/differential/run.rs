@@ -1,13 +1,16 @@
 //! The run itself: send, decode, mask, compare, and keep track of what the brokers hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::BytesMut;
+use walser_protocol::api::SERVED;
 use walser_protocol::messages::api_versions::ApiVersionsRequest;
 use walser_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use walser_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
@@ -73,6 +76,8 @@ pub struct Differential {
     pub masks: Vec<Mask>,
     /// When not empty: only these keys are asked.
     pub only: Vec<ApiKey>,
+    /// Every version of every key that was asked for.
+    asked: BTreeSet<(ApiKey, i16)>,
     pub tallies: BTreeMap<String, Tally>,
     /// Every difference, with the request.
     pub log: String,
@@ -106,6 +111,7 @@ impl Differential {
             world,
             masks: masks::all(),
             only: Vec::new(),
+            asked: BTreeSet::new(),
             tallies: BTreeMap::new(),
             log: String::new(),
         })
@@ -126,10 +132,22 @@ impl Differential {
                 && (self.only.is_empty() || oracle.key.is_some_and(|key| self.only.contains(&key)))
             {
                 sent += 1;
-                self.step(step, &[oracle, tested])?;
+                self.asked.extend(oracle.key.map(|key| (key, oracle.version)));
+                self.step(Some(step), &[oracle, tested])?;
             }
         }
         Ok(())
+    }
+
+    /// Versions that are served and were never asked for.
+    pub fn never_asked(&self) -> Vec<String> {
+        SERVED
+            .iter()
+            .filter(|served| self.only.is_empty() || self.only.contains(&served.key))
+            .flat_map(|served| (served.version_min..=served.version_max).map(|version| (served.key, version)))
+            .filter(|asked| !self.asked.contains(asked))
+            .map(|(key, version)| format!("{key} version {version}"))
+            .collect()
     }
 
     /// Kafka has no producer ids to give until its controller has given it some.
@@ -153,7 +171,8 @@ impl Differential {
         Ok(())
     }
 
-    fn step(&mut self, step: u64, requests: &Pair<Request>) -> Result<(), ClientError> {
+    /// `step`: none for a question of the run's own.
+    fn step(&mut self, step: Option<u64>, requests: &Pair<Request>) -> Result<(), ClientError> {
         let name = requests[0].key.map_or_else(|| "unserved".to_owned(), |key| key.name().to_owned());
         let started = Instant::now();
         let deadline = started + ASK_AGAIN;
@@ -180,7 +199,8 @@ impl Differential {
         tally.spent += started.elapsed();
         if !differences.is_empty() {
             tally.differing += 1;
-            let text = format!("step {step}: {}", differences.join("; "));
+            let step = step.map_or_else(|| "afterwards".to_owned(), |step| format!("step {step}"));
+            let text = format!("{step}: {}", differences.join("; "));
             if tally.first.len() < 3 {
                 tally.first.push(text.clone());
             }
@@ -326,6 +346,7 @@ impl Differential {
                     self.world.sequences.insert((*producer, *topic, *partition), *next);
                 }
                 Effect::SessionUsed { session } => self.session_used(*session, outcomes),
+                Effect::LogStarts => self.compare_log_starts(outcomes)?,
                 Effect::Sequence { .. } | Effect::Producer | Effect::NewSession => {}
             }
         }
@@ -452,19 +473,86 @@ impl Differential {
             .collect();
         let body = DescribeConfigsRequest { resources, include_synonyms: true, include_documentation: false };
         let frame = request_frame(ApiKey::DescribeConfigs, 4, 1, &body)?;
-        let text = "v4 configs of all topics after a change".to_owned();
-        let request = Request {
-            key: Some(ApiKey::DescribeConfigs),
-            version: 4,
-            frame,
-            text,
-            expect: Expect::Answer,
-            effects: Vec::new(),
-        };
-        self.step(u64::MAX, &[request.clone(), request])?;
+        let text = "configs of all topics after a change".to_owned();
+        self.ask_both(ApiKey::DescribeConfigs, 4, frame, text)?;
         thread::sleep(CONFIG_PAUSE);
         Ok(())
     }
+
+    /// After records were deleted: where the partitions begin and end, and what is read there and right before.
+    fn compare_log_starts(&mut self, outcomes: &Pair<Outcome>) -> Result<(), ClientError> {
+        let Some(answer) = outcomes[0].tree() else { return Ok(()) };
+        for (name, partition, start) in log_starts(answer) {
+            for timestamp in [-2, -1, -3] {
+                let wish = ListOffsetsPartition { partition_index: partition, current_leader_epoch: -1, timestamp };
+                let topics = vec![ListOffsetsTopic { name: &name, partitions: vec![wish] }];
+                let body = ListOffsetsRequest { replica_id: -1, topics, ..ListOffsetsRequest::default() };
+                let frame = request_frame(ApiKey::ListOffsets, 8, 1, &body)?;
+                self.ask_both(
+                    ApiKey::ListOffsets,
+                    8,
+                    frame,
+                    format!("{name}-{partition}, {timestamp}, of the new log start"),
+                )?;
+            }
+            for fetch_offset in [start, start - 1] {
+                let wish = FetchPartition {
+                    partition,
+                    fetch_offset,
+                    partition_max_bytes: 1 << 20,
+                    ..FetchPartition::default()
+                };
+                let topics = vec![FetchTopic { topic: &name, partitions: vec![wish], ..FetchTopic::default() }];
+                let body = FetchRequest {
+                    replica_id: -1,
+                    max_bytes: 1 << 20,
+                    session_epoch: -1,
+                    topics,
+                    ..FetchRequest::default()
+                };
+                let frame = request_frame(ApiKey::Fetch, 12, 1, &body)?;
+                self.ask_both(
+                    ApiKey::Fetch,
+                    12,
+                    frame,
+                    format!("{name}-{partition} from {fetch_offset}, at the new log start"),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A question of the run's own, the same for both.
+    fn ask_both(&mut self, key: ApiKey, version: i16, frame: BytesMut, text: String) -> Result<(), ClientError> {
+        let text = format!("v{version} {text}");
+        let request = Request { key: Some(key), version, frame, text, expect: Expect::Answer, effects: Vec::new() };
+        self.step(None, &[request.clone(), request])
+    }
+}
+
+/// Topic, partition and new log start of what DeleteRecords has not refused.
+fn log_starts(answer: &Tree) -> Vec<(String, i32, i64)> {
+    let list = |tree: &Tree, field: &str| match tree.field(field) {
+        Some(Tree::List(elements)) => elements.clone(),
+        _ => Vec::new(),
+    };
+    let number = |tree: &Tree, field: &str| match tree.field(field) {
+        Some(Tree::Value(text)) => text.parse::<i64>().ok(),
+        _ => None,
+    };
+    let mut found = Vec::new();
+    for topic in list(answer, "topics") {
+        let Some(Tree::Value(name)) = topic.field("name") else { continue };
+        for partition in list(&topic, "partitions") {
+            let index = number(&partition, "partition_index").and_then(|index| i32::try_from(index).ok());
+            if let (Some(index), Some(start), Some(0)) =
+                (index, number(&partition, "low_watermark"), number(&partition, "error_code"))
+            {
+                found.push((name.trim_matches('"').to_owned(), index, start));
+            }
+        }
+    }
+    found
 }
 
 type Shape<'a> = Vec<(&'a str, i32)>;
@@ -480,6 +568,7 @@ fn reads(key: Option<ApiKey>) -> bool {
             ApiKey::Produce
                 | ApiKey::CreateTopics
                 | ApiKey::DeleteTopics
+                | ApiKey::DeleteRecords
                 | ApiKey::CreatePartitions
                 | ApiKey::AlterConfigs
                 | ApiKey::IncrementalAlterConfigs

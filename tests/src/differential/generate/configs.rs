@@ -68,7 +68,8 @@ const BROKER_CONFIGS: [(&str, &[&str]); 18] = [
     ("min.insync.replicas", &["1", "0"]),
     ("background.threads", &["10", "20", "5", "4", "21", "0"]),
     ("num.io.threads", &["8", "9", "3", "17", "0"]),
-    ("num.network.threads", &["3", "4", "7", "0"]),
+    // Never another number than there are: with a network thread that is one too many go its connections.
+    ("num.network.threads", &["3", "7", "0"]),
     ("num.recovery.threads.per.data.dir", &["2", "4", "1", "9", "0"]),
     ("log.cleanup.policy", &["delete", "shred"]),
     ("node.id", &["7"]),

@@ -1,6 +1,7 @@
-//! Produce, and the ids and sequences of its producers.
+//! Produce, the ids and sequences of its producers, and DeleteRecords.
 
 use walser_protocol::ApiKey;
+use walser_protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
 use walser_protocol::messages::init_producer_id::InitProducerIdRequest;
 use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use walser_protocol::records::batch::{BatchMut, NO_TIMESTAMP};
@@ -213,6 +214,35 @@ impl Case<'_> {
         }
         self.effects.push(Effect::Producer);
         self.finish(ApiKey::InitProducerId, &request)
+    }
+}
+
+impl Case<'_> {
+    pub(super) fn delete_records(&mut self) -> Option<Request> {
+        // A partition or a topic may well come twice: the last offset named is the one that counts.
+        let topics = self.some(|case| {
+            let partitions = case.some(|case| {
+                let partition_index = case.partition();
+                DeleteRecordsPartition { partition_index, offset: case.log_start() }
+            });
+            DeleteRecordsTopic { name: case.topic_name(), partitions }
+        });
+        self.effects.push(Effect::LogStarts);
+        let timeout_ms = *self.rng.pick(&[30_000, 30_000, 1000, 60_000]);
+        self.finish(ApiKey::DeleteRecords, &DeleteRecordsRequest { topics, timeout_ms })
+    }
+
+    /// Mostly low, so that records are left to read; -1 is the high watermark.
+    fn log_start(&mut self) -> i64 {
+        match self.rng.below(16) {
+            0 => -1,
+            1 => -2,
+            2 => i64::MIN,
+            3 => i64::MAX,
+            4 => 1_000_000,
+            5 | 6 => 0,
+            _ => self.rng.between(1, 12),
+        }
     }
 }
 
