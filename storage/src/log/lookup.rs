@@ -68,21 +68,40 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.find_in_tail(written_end_offset, wanted).await
     }
 
-    /// The largest timestamp of the log, and the first record that has it.
+    /// The largest timestamp of the log, and the first record that has it. Like Kafka's it is that of the segments, and
+    /// the record may lie below the log start: it counts until its segment goes.
     pub async fn max_timestamp(&self) -> Result<Option<FoundTimestamp>, ReadError> {
-        let segments: Vec<Rc<Segment<D::File>>> = self.inner.state.borrow().segments.values().cloned().collect();
-        let mut largest: Option<TimestampOffset> = None;
-        for segment in segments {
-            let here = self.largest_timestamp(&segment).await?;
-            if here.is_some_and(|here| largest.is_none_or(|largest| here.timestamp > largest.timestamp)) {
-                largest = here;
+        loop {
+            let segments: Vec<Rc<Segment<D::File>>> = self.inner.state.borrow().segments.values().cloned().collect();
+            let first = segments.first().map(|segment| segment.base_offset());
+            match self.max_timestamp_of(segments).await {
+                // A segment was removed while it was looked at.
+                Err(ReadError::Disk(_) | ReadError::OffsetOutOfRange { .. }) if self.first_base_offset() > first => {}
+                outcome => return outcome,
             }
         }
-        let Some(largest) = largest.filter(|largest| largest.timestamp >= 0) else { return Ok(None) };
+    }
+
+    fn first_base_offset(&self) -> Option<i64> {
+        self.inner.state.borrow().segments.keys().next().copied()
+    }
+
+    async fn max_timestamp_of(&self, segments: Vec<Rc<Segment<D::File>>>) -> Result<Option<FoundTimestamp>, ReadError> {
+        let mut largest: Option<(TimestampOffset, Rc<Segment<D::File>>)> = None;
+        for segment in segments {
+            let Some(here) = self.largest_timestamp(&segment).await? else { continue };
+            if largest.as_ref().is_none_or(|(largest, _)| here.timestamp > largest.timestamp) {
+                largest = Some((here, segment));
+            }
+        }
+        let Some((largest, segment)) = largest.filter(|(largest, _)| largest.timestamp >= 0) else { return Ok(None) };
         let upper_bound = self.log_end_offset();
+        let wanted = Wanted { timestamp: largest.timestamp, from_offset: 0, upper_bound };
+        if largest.offset < self.log_start_offset() {
+            return self.find_in_segment(&segment, wanted).await;
+        }
         let request = ReadRequest { offset: largest.offset, upper_bound, max_bytes: 0, min_one_batch: true };
         let read = self.read(request).await?;
-        let wanted = Wanted { timestamp: largest.timestamp, from_offset: 0, upper_bound };
         Ok(read.slices.first().and_then(|batch| wanted.find_in_bytes(batch).ok().flatten()))
     }
 

@@ -92,6 +92,26 @@ fn what_waits_for_its_flush_or_the_high_watermark_stays() {
 }
 
 #[test]
+fn the_largest_timestamp_stays_until_its_segment_goes() {
+    // Rule: a log start above the record with the largest timestamp changes nothing about it; removing its segment does.
+    let world = World::new(10);
+    let (log, _) = world.runtime.block_on(world.open(false, None));
+    let mut model = Model::default();
+    append(&log, &mut model, batch(2, 300, NOW + 9000, None)).expect("no fault");
+    fill(&world, &log, &mut model, 25);
+    let largest =
+        || world.runtime.block_on(log.max_timestamp()).expect("no fault").map(|found| (found.timestamp, found.offset));
+    assert_eq!(largest(), Some((NOW + 9001, 1)));
+    let end_offset = log.log_end_offset();
+    log.raise_log_start(end_offset, end_offset).expect("within the log");
+    assert_eq!(largest(), Some((NOW + 9001, 1)), "below the log start");
+    keep(&log, Retention::default());
+    assert!(remove(&world, &log, NOW) > 0);
+    let left = largest().expect("the active segment has records");
+    assert!(left.0 < NOW + 9000, "{left:?}");
+}
+
+#[test]
 fn files_go_after_their_delay() {
     // Rule: removed segments keep their bytes for `file.delete.delay.ms` under another name, then they are gone.
     let world = World::new(9);
