@@ -13,7 +13,7 @@ use walser_protocol::records::batch::{
     BatchError, BatchHeader, BatchMut, BatchView, NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType,
 };
 use walser_protocol::records::builder::{RecompressError, recompress};
-use walser_protocol::records::compression::Compression;
+use walser_protocol::records::compression::{Compression, CompressionError};
 use walser_protocol::records::record::{
     OffsetDeltas, RecordError, RecordLimits, Records, RecordsInfo, records_slice, validate_records,
 };
@@ -178,9 +178,41 @@ pub fn validate(
     now_ms: i64,
     scratch: &mut Vec<u8>,
 ) -> Result<ValidBatch, ValidateError> {
+    let header = check(&mut bytes, config, now_ms, scratch)?;
+    Ok(ValidBatch { header, bytes })
+}
+
+/// As [`validate`], for who cannot wait for long: a batch whose records decompress to more than `small_bytes_max`, and not
+/// to more than `config` allows as far as is known, comes back unchecked.
+pub fn validate_small(
+    mut bytes: BytesMut,
+    config: &ValidateConfig,
+    now_ms: i64,
+    scratch: &mut Vec<u8>,
+    small_bytes_max: usize,
+) -> Result<Result<ValidBatch, ValidateError>, BytesMut> {
+    let small =
+        ValidateConfig { decompressed_bytes_max: config.decompressed_bytes_max.min(small_bytes_max), ..*config };
+    match check(&mut bytes, &small, now_ms, scratch) {
+        Err(ValidateError::BadRecords(RecordError::Compression(CompressionError::TooLarge { limit })))
+            if limit < config.decompressed_bytes_max =>
+        {
+            Err(bytes)
+        }
+        Err(error) => Ok(Err(error)),
+        Ok(header) => Ok(Ok(ValidBatch { header, bytes })),
+    }
+}
+
+fn check(
+    bytes: &mut BytesMut,
+    config: &ValidateConfig,
+    now_ms: i64,
+    scratch: &mut Vec<u8>,
+) -> Result<BatchHeader, ValidateError> {
     // What version the client speaks was asked where its request was read.
-    bytes.truncate(one_batch(&bytes, true)?);
-    let batch = BatchView::parse_exact(&bytes).map_err(ValidateError::Corrupt)?;
+    bytes.truncate(one_batch(bytes, true)?);
+    let batch = BatchView::parse_exact(bytes).map_err(ValidateError::Corrupt)?;
     check_header(&batch, config)?;
     let codec = batch.compression_type().map_err(ValidateError::Corrupt)?;
     let limits = RecordLimits {
@@ -191,16 +223,15 @@ pub fn validate(
     check_records(&batch, &info, config, now_ms, scratch)?;
     if let Some(target) = config.compression.filter(|target| target.codec() != codec) {
         let recompressed = recompress(&batch, target, scratch, config.decompressed_bytes_max);
-        bytes = BytesMut::from(&recompressed.map_err(ValidateError::Recompress)?[..]);
+        *bytes = BytesMut::from(&recompressed.map_err(ValidateError::Recompress)?[..]);
         check_size(bytes.len(), config)?;
     }
-    let (mut fields, _) = BatchMut::parse(&mut bytes).map_err(ValidateError::Corrupt)?;
+    let (mut fields, _) = BatchMut::parse(bytes).map_err(ValidateError::Corrupt)?;
     // With LogAppendTime the append sets its own.
     if config.timestamp_type == TimestampType::CreateTime {
         fields.set_max_timestamp(info.max_timestamp);
     }
-    let header = *fields.view().map_err(ValidateError::Corrupt)?.header();
-    Ok(ValidBatch { header, bytes })
+    Ok(*fields.view().map_err(ValidateError::Corrupt)?.header())
 }
 
 fn check_header(batch: &BatchView<'_>, config: &ValidateConfig) -> Result<(), ValidateError> {

@@ -51,6 +51,8 @@ pub struct ConnectionInfo {
     last_progress: Cell<Instant>,
     /// The frame that is being received in place.
     receiving: Cell<Option<Receiving>>,
+    /// What the client had not confirmed when somebody last looked.
+    unconfirmed_bytes: Cell<usize>,
     /// Clients send the same id with every request.
     client_id: RefCell<Option<Rc<str>>>,
     closed: Cell<bool>,
@@ -68,6 +70,7 @@ impl ConnectionInfo {
             queue: ResponseQueue::default(),
             last_progress: Cell::new(now),
             receiving: Cell::new(None),
+            unconfirmed_bytes: Cell::new(usize::MAX),
             client_id: RefCell::new(None),
             closed: Cell::new(false),
             closing: Notify::new(),
@@ -84,6 +87,11 @@ impl ConnectionInfo {
         let receiving = self.receiving.get();
         if receiving.is_none() && !self.queue.has_unsent() {
             return false;
+        }
+        // A socket takes nothing until a good part of its buffer is free: a slow client gets on without it.
+        let unconfirmed = self.stream.unconfirmed_bytes();
+        if unconfirmed < self.unconfirmed_bytes.replace(unconfirmed) {
+            self.last_progress.set(now);
         }
         if now.saturating_since(self.last_progress.get()) > grace {
             return true;

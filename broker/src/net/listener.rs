@@ -25,7 +25,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Pause after any other failed accept.
 const FAILED_PAUSE: Duration = Duration::from_millis(1);
 /// A connection that holds memory others wait for is closed after this long without progress.
-const STALLED_WAIT: Duration = Duration::from_secs(5);
+const STALLED_WAIT: Duration = Duration::from_secs(2);
 /// A frame that others wait for has to come at least this fast, once [`STALLED_WAIT`] has passed.
 const FRAME_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 

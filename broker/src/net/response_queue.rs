@@ -17,8 +17,11 @@ use super::admission::MemoryUnits;
 /// Requests of one connection that are being worked on or wait to be sent. librdkafka allows itself a million in flight; what
 /// is beyond this waits in its socket.
 const SLOTS_MAX: usize = 256;
-/// Finished bytes of one connection not yet taken by its socket.
-const FINISHED_BYTES_MAX: usize = 8 << 20;
+/// Finished bytes of one connection not yet taken by its socket: beyond them nothing more is worked on for it, so that a
+/// client which does not read costs little more than the reply it does not take.
+const FINISHED_BYTES_MAX: usize = 256 << 10;
+/// What is sent at once.
+const BATCH_BYTES: usize = 8 << 20;
 
 /// An encoded response: size prefix, header and body, in as many pieces as it was made of.
 #[derive(Default)]
@@ -149,7 +152,7 @@ impl ResponseQueue {
                 batch.len_bytes += reply.len_bytes();
                 batch.segments.extend(reply.segments.into_iter().filter(|segment| !segment.is_empty()));
                 batch.units.extend(reply.units);
-                if batch.len_bytes >= FINISHED_BYTES_MAX {
+                if batch.len_bytes >= BATCH_BYTES {
                     break;
                 }
             }

@@ -5,6 +5,7 @@ pub mod gate;
 pub mod governor;
 pub mod maintenance;
 pub mod mesh;
+pub mod offload;
 pub mod placement;
 pub mod runtime;
 pub mod service;
@@ -12,6 +13,7 @@ pub mod start;
 pub mod watchdog;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -41,6 +43,7 @@ use crate::net::connection_limits::{ConnectionBounds, ConnectionLimits};
 use crate::net::listener::{Connections, ListenerInfo};
 use gate::Gates;
 use governor::Governor;
+use offload::Offload;
 use placement::{Placement, ShardId};
 use runtime::ShardRuntime;
 use service::{ImageChange, ImageUpdate, ShardMesh};
@@ -80,9 +83,9 @@ pub struct ShardSettings {
 }
 
 /// While memory is waited for: how often those who hold some are looked at.
-const STALL_LOOK: Duration = Duration::from_secs(1);
+const STALL_LOOK: Duration = Duration::from_millis(250);
 /// Part of a shard's memory for what fetches return that one of them may take.
-const RESPONSES_SHARE: usize = 8;
+const RESPONSES_SHARE: usize = 16;
 /// What one of them gets in any case, a batch of the usual size.
 const RESPONSE_BYTES_MIN: usize = 1 << 20;
 /// What a request's array element may come to once it is decoded, worked on and answered.
@@ -121,7 +124,13 @@ pub struct Shard {
     pub accept_log: RateLimitedLog,
     pub partitions: Rc<ShardPartitions>,
     pub fetch_sessions: RefCell<FetchSessions>,
+    /// For work that a client can make long.
+    pub offload: Offload,
     waits: Cell<u64>,
+    /// Of the image, by name; made when they are asked for.
+    topic_configs: RefCell<BTreeMap<String, Rc<TopicConfig>>>,
+    /// When connections that hold memory were last looked at.
+    stall_looked: Cell<Instant>,
     /// Taken from each new image, since every fetch asks for it.
     fetch_bytes_max: Cell<usize>,
     /// When the gauges that cost a walk were set.
@@ -159,6 +168,7 @@ impl Shard {
         let view = self.broker_view(&image);
         self.limits.set_bounds(ConnectionBounds::of(&view));
         self.fetch_bytes_max.set(usize::try_from(view.integer("fetch.max.bytes")).unwrap_or(usize::MAX));
+        self.topic_configs.borrow_mut().clear();
         *self.image.borrow_mut() = Some(image);
         self.image_changed.notify_all();
     }
@@ -175,6 +185,17 @@ impl Shard {
             own: image.configs(&ConfigResource::Broker(self.node_id())),
             cluster: image.configs(&ConfigResource::DefaultBroker),
         }
+    }
+
+    /// The configs of a topic as they count now.
+    pub fn topic_config(&self, topic: &str) -> Rc<TopicConfig> {
+        if let Some(config) = self.topic_configs.borrow().get(topic) {
+            return Rc::clone(config);
+        }
+        let image = self.image();
+        let config = Rc::new(TopicConfig::resolve(image.topic_configs(topic), &self.broker_view(&image)));
+        self.topic_configs.borrow_mut().insert(topic.to_owned(), Rc::clone(&config));
+        config
     }
 
     /// The shard that owns a partition.
@@ -208,6 +229,11 @@ impl Shard {
         share.max(RESPONSE_BYTES_MIN)
     }
 
+    /// What the records of one batch may take in memory.
+    pub fn decompressed_bytes_max(&self) -> usize {
+        self.partitions.settings.decompressed_bytes_max
+    }
+
     /// Array elements of one request, all told: what becomes of each may take this many bytes.
     pub fn request_elements_max(&self) -> usize {
         self.settings.frame_memory_bytes / usize::from(self.placement.shard_count()) / REQUEST_ELEMENT_BYTES
@@ -229,7 +255,12 @@ impl Shard {
             if let Some(units) = or(granted, look).await {
                 return units;
             }
-            self.connections.close_stalled(self.runtime.now());
+            // Many may wait here at once.
+            let now = self.runtime.now();
+            if now.saturating_since(self.stall_looked.get()) >= STALL_LOOK {
+                self.stall_looked.set(now);
+                self.connections.close_stalled(now);
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll};
@@ -33,6 +33,8 @@ const RING_DEPTH: usize = 1024;
 const IO_MEMORY_BYTES: usize = 4 << 20;
 /// Threads for the file operations that the ring cannot do.
 const BLOCKING_THREADS: usize = 2;
+/// How long an executor waits for a helper thread before it looks for itself.
+const OFFLOAD_GUARD_WAIT: Duration = Duration::from_millis(1);
 /// Segments handed to one send; the kernel takes 1024, but 64 already fill a socket buffer.
 const SEND_SEGMENTS_MAX: usize = 64;
 /// Small requests are received here, whatever connection they come from: a connection that waits holds no buffer.
@@ -126,6 +128,22 @@ pub async fn sleep(wait: Duration) {
 /// Gives way to sockets, disk, timers and every other task. Only a real timer reaches the reactor: a yield does not.
 pub async fn turn() {
     ShardRuntime::new().turn().await;
+}
+
+/// Runs `job`, which may take long, on one of the executor's helper threads.
+pub async fn offload<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = glommio::executor().spawn_blocking(move || catch_unwind(AssertUnwindSafe(job)));
+    // A wake-up that the executor misses must cost a moment, not the request.
+    let guard = async {
+        loop {
+            sleep(OFFLOAD_GUARD_WAIT).await;
+        }
+    };
+    match futures_lite::future::or(done, guard).await {
+        Ok(done) => done,
+        // The helper thread goes on; who asked deals with it.
+        Err(panic) => resume_unwind(panic),
+    }
 }
 
 /// A listening socket of one shard.
@@ -235,10 +253,20 @@ impl Stream {
 
     /// Bytes that have come and were not received yet; 0 when the socket cannot say.
     pub fn received_bytes(&self) -> usize {
+        self.ask_socket(libc::FIONREAD)
+    }
+
+    /// Bytes sent that the client's machine has not confirmed; 0 when the socket cannot say.
+    pub fn unconfirmed_bytes(&self) -> usize {
+        self.ask_socket(libc::TIOCOUTQ)
+    }
+
+    /// For requests that answer with one number.
+    fn ask_socket(&self, request: libc::Ioctl) -> usize {
         let mut count: libc::c_int = 0;
-        // SAFETY: the descriptor is the stream's, which outlives the call, and FIONREAD writes one int.
-        #[expect(unsafe_code, reason = "no library wraps this request without one")]
-        let outcome = unsafe { libc::ioctl(self.inner.borrow().as_raw_fd(), libc::FIONREAD, &raw mut count) };
+        // SAFETY: the descriptor is the stream's, which outlives the call, and the requests given here write one int.
+        #[expect(unsafe_code, reason = "no library wraps these requests without one")]
+        let outcome = unsafe { libc::ioctl(self.inner.borrow().as_raw_fd(), request, &raw mut count) };
         if outcome == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
     }
 

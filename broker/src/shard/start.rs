@@ -19,6 +19,7 @@ use super::gate::{Gates, spawn_inside, wait_empty_until};
 use super::governor::Governor;
 use super::maintenance;
 use super::mesh::{Mesh, MeshLinks, links};
+use super::offload::Offload;
 use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
 use super::service::{self, ImageChange, ImageUpdate, ShardReply, ShardRequest};
@@ -378,7 +379,10 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
     Rc::new(Shard {
         partitions,
         fetch_sessions: RefCell::new(sessions),
+        offload: Offload::new(),
         waits: Cell::new(0),
+        topic_configs: RefCell::default(),
+        stall_looked: Cell::new(runtime.now()),
         // The first image brings it, and nothing is served before.
         fetch_bytes_max: Cell::new(0),
         gauges_published: Cell::new(None),

@@ -52,7 +52,7 @@ pub fn one_batch(bytes: &[u8], takes_zstd: bool) -> Result<usize, ValidateError>
     if magic != MAGIC_V2 {
         return Err(ValidateError::OldMagic { magic });
     }
-    if !takes_zstd && is_zstd(bytes) {
+    if !takes_zstd && codec(bytes) == Some(CompressionType::Zstd) {
         return Err(ValidateError::ZstdTooNew);
     }
     let rest = bytes.get(total_bytes..).unwrap_or_default();
@@ -62,7 +62,8 @@ pub fn one_batch(bytes: &[u8], takes_zstd: bool) -> Result<usize, ValidateError>
     }
 }
 
-fn is_zstd(batch: &[u8]) -> bool {
-    let attributes = batch.get(ATTRIBUTES_AT..).and_then(|rest| rest.first_chunk()).map(|raw| u16::from_be_bytes(*raw));
-    attributes.is_some_and(|raw| BatchAttributes::from_bits(raw).compression_type() == Ok(CompressionType::Zstd))
+/// What the first batch of format 2 says it is compressed with; `None` when that is no codec, or there is no batch.
+pub fn codec(records: &[u8]) -> Option<CompressionType> {
+    let attributes = u16::from_be_bytes(*records.get(ATTRIBUTES_AT..)?.first_chunk()?);
+    BatchAttributes::from_bits(attributes).compression_type().ok()
 }

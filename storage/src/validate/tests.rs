@@ -149,6 +149,27 @@ fn bombs_and_lies_are_refused() {
 }
 
 #[test]
+fn what_is_too_long_to_check_here_comes_back_as_it_was() {
+    // Rule: who cannot wait gets a verdict on small batches, and large ones back to be checked elsewhere; what no batch may
+    // be is refused here already, and the two verdicts are the same.
+    let records: Vec<(i64, Option<&[u8]>)> = (0..1000).map(|_| (NOW, Some(&b"key"[..]))).collect();
+    let config = ValidateConfig::default();
+    for codec in [CompressionType::Gzip, CompressionType::Snappy, CompressionType::Lz4, CompressionType::Zstd] {
+        let options = BatchOptions { compression: Compression::new(codec), ..BatchOptions::default() };
+        let bytes = built(options, &records);
+        let here = |config: &ValidateConfig, small_bytes_max| {
+            validate_small(BytesMut::from(&bytes[..]), config, NOW, &mut Vec::new(), small_bytes_max)
+        };
+        assert_eq!(here(&config, 1000).expect_err("too long"), bytes, "{codec:?}");
+        let checked = here(&config, 1 << 20).expect("short").expect("valid");
+        assert_eq!(checked.into_bytes(), check(&bytes, &config).expect("valid").into_bytes());
+        let tight = ValidateConfig { decompressed_bytes_max: 1000, ..config };
+        let refused = here(&tight, 1000).expect("no batch may be so long").expect_err("too long");
+        assert_eq!(Some(refused), check(&bytes, &tight).err());
+    }
+}
+
+#[test]
 fn a_batch_is_framed_as_kafka_frames_it() {
     // A length or magic that is none is an error once it can be read, whatever follows; bytes that end early are no batch.
     use framing::{Framed, first_batch};

@@ -115,8 +115,6 @@ pub struct Partitions<D: Disk, R: Runtime> {
     parked: RefCell<BTreeMap<WaitId, Rc<walser_storage::runtime::channel::Notify>>>,
     /// Opening, closing and deleting of logs.
     tasks: Gate,
-    /// For decompressed records.
-    scratch: RefCell<Vec<u8>>,
     /// Nothing is waited for any more.
     stopping: Cell<bool>,
 }
@@ -134,7 +132,6 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             budget,
             parked: RefCell::default(),
             tasks: Gate::new(),
-            scratch: RefCell::default(),
             stopping: Cell::new(false),
         })
     }

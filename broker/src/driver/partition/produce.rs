@@ -9,7 +9,7 @@ use walser_protocol::records::batch::BatchError;
 use walser_storage::disk::Disk;
 use walser_storage::log::Append;
 use walser_storage::runtime::Runtime;
-use walser_storage::validate::{RefusalReason, ValidateError, validate};
+use walser_storage::validate::{RefusalReason, ValidBatch, ValidateConfig, ValidateError, validate};
 
 use super::{Partition, PartitionId, Partitions};
 use crate::error::{Refusal, validate_config};
@@ -19,10 +19,6 @@ const REPLICAS: i32 = 1;
 const IN_SYNC_REPLICAS: i32 = 1;
 /// Clients may send a timeout of 0, which in Kafka bounds replication only.
 const FLUSH_WAIT_MIN: Duration = Duration::from_secs(30);
-/// Room for decompressed records that a shard keeps between batches.
-///
-/// Touching memory for the first time costs more than decompressing into it.
-const SCRATCH_BYTES_KEPT: usize = 8 << 20;
 
 /// All that one request produces to partitions of one shard.
 #[derive(Debug)]
@@ -40,8 +36,26 @@ pub struct ProducePart {
     /// Where the answer goes in the response.
     pub slot: usize,
     pub partition: PartitionId,
-    /// The records field as sent.
-    pub records: BytesMut,
+    pub records: Records,
+}
+
+/// What is to be appended to one partition.
+#[derive(Debug)]
+pub enum Records {
+    /// The field as it came, not compressed nor to be.
+    Sent(BytesMut),
+    /// What became of `sent_bytes` when they were looked at.
+    Checked { sent_bytes: usize, outcome: Result<ValidBatch, Box<ValidateError>> },
+}
+
+impl Records {
+    /// The batch, when it is one, and how long it was when it came.
+    fn check(self, config: &ValidateConfig, now_ms: i64) -> (usize, Result<ValidBatch, ValidateError>) {
+        match self {
+            Self::Sent(bytes) => (bytes.len(), validate(bytes, config, now_ms, &mut Vec::new())),
+            Self::Checked { sent_bytes, outcome } => (sent_bytes, outcome.map_err(|error| *error)),
+        }
+    }
 }
 
 /// The answer for one partition.
@@ -102,14 +116,6 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         produced
     }
 
-    /// A large batch must not hold its memory for ever.
-    fn keep_scratch_small(&self) {
-        let mut scratch = self.scratch.borrow_mut();
-        if scratch.capacity() > SCRATCH_BYTES_KEPT {
-            *scratch = Vec::new();
-        }
-    }
-
     fn append(&self, part: ProducePart, acks: i16, now_ms: i64) -> Result<Pending<D, R>, Refusal> {
         let ProducePart { slot, partition, records } = part;
         let partition = self.leader(partition).map_err(Refusal::of)?;
@@ -122,9 +128,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             return Err(Refusal { log_start_offset, ..Refusal::with_message(ErrorCode::NotEnoughReplicas, message) });
         }
         let limits = validate_config(&config, self.settings.decompressed_bytes_max);
-        let sent_bytes = records.len();
-        let checked = validate(records, &limits, now_ms, &mut self.scratch.borrow_mut());
-        self.keep_scratch_small();
+        let (sent_bytes, checked) = records.check(&limits, now_ms);
         let batch = checked.map_err(|error| {
             self.count_refused(&error, sent_bytes);
             Refusal::from_validate(&error, partition.log.log_start_offset())

@@ -8,6 +8,8 @@
 //!
 //! Gaps: transactional batches are refused, since there is no transaction coordinator yet.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use walser_storage::validate::framing::{first_batch, one_batch};
 use super::topics::{ADMIN_CLIENT_ID, NamedTopic, is_internal};
 use super::{CloseReason, Frame, HandlerOutcome, RequestContext};
 use crate::driver::partition::PartitionId;
-use crate::driver::partition::produce::{ProducePart, ProduceShard, Produced, Stored};
+use crate::driver::partition::produce::{ProducePart, ProduceShard, Produced, Records, Stored};
 use crate::error::Refusal;
 use crate::shard::REQUEST_ELEMENT_BYTES;
 use crate::shard::placement::ShardId;
@@ -43,6 +45,14 @@ struct Plan {
     timeout: Duration,
     topics: Vec<PlannedTopic>,
     slots: Vec<Slot>,
+}
+
+impl Plan {
+    /// Which topic a partition belongs to.
+    fn topic_of(&self, slot: usize) -> &NamedTopic {
+        let after = self.topics.partition_point(|planned| planned.slots.start <= slot);
+        &self.topics[after - 1].topic
+    }
 }
 
 struct PlannedTopic {
@@ -67,7 +77,8 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     };
     let (bytes, mut units) = frame.into_bytes();
     units.grow(plan.slots.len().saturating_add(plan.topics.len()).saturating_mul(REQUEST_ELEMENT_BYTES));
-    let by_shard = split(&context, &plan, bytes);
+    let mut by_shard = split(&context, &plan, bytes);
+    check::check(&context, &plan, &mut by_shard).await;
     let mut dispatched = Vec::with_capacity(by_shard.len());
     for (owner, parts) in by_shard {
         let request = ProduceShard { acks: plan.acks, timeout: plan.timeout, parts };
@@ -191,7 +202,7 @@ fn split(context: &RequestContext, plan: &Plan, mut bytes: BytesMut) -> BTreeMap
             if is_piece { BytesMut::from(&records[..]) } else { records }
         };
         let owner = context.shard.owner(partition);
-        by_shard.entry(owner).or_default().push(ProducePart { slot, partition, records });
+        by_shard.entry(owner).or_default().push(ProducePart { slot, partition, records: Records::Sent(records) });
     }
     by_shard
 }
