@@ -312,8 +312,8 @@ impl Connection {
         if request.ordering() == Ordering::Barrier && !self.info.queue.wait_answered().await {
             return Err(ReadEnd::Broken);
         }
-        if request.ordering() == Ordering::Barrier && self.info.queue.has_unsent() {
-            // Who does not take the replies there are gets more only while there is memory for them.
+        if request.ordering() == Ordering::Barrier {
+            // How long its reply is shows when it is there, so it has to wait while others' leave no room.
             drop(self.shard.wait_for_memory(self.shard.replies.acquire(0)).await);
         }
         self.shard.metrics.count_request(request.api_key());
@@ -321,7 +321,7 @@ impl Connection {
         let slot = self.info.queue.open_slot();
         match request.ordering() {
             Ordering::Barrier => {
-                let outcome = request.start().await;
+                let outcome = self.run_paced(request.start()).await;
                 self.settle(slot, outcome).map_err(ReadEnd::Refused)
             }
             Ordering::Pipelined => {
@@ -339,6 +339,21 @@ impl Connection {
                 order.wait_fixed().await;
                 Ok(())
             }
+        }
+    }
+
+    /// However many connections ask for much at once, one of them is served between two turns of the reactor.
+    async fn run_paced(&self, mut handling: Pin<Box<dyn Future<Output = HandlerOutcome>>>) -> HandlerOutcome {
+        let permit = self.shard.pace.acquire(1).await;
+        let began = self.shard.runtime.now();
+        let outcome = poll_once(&mut handling).await;
+        if self.shard.runtime.now().saturating_since(began) > SLICE {
+            runtime::turn().await;
+        }
+        drop(permit);
+        match outcome {
+            Some(outcome) => outcome,
+            None => handling.await,
         }
     }
 

@@ -28,7 +28,7 @@ use walser_machine::ids::BrokerId;
 use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::records::ConfigResource;
 pub use walser_storage::disk::glommio::GlommioDisk as ShardDisk;
-use walser_storage::runtime::channel::Notify;
+use walser_storage::runtime::channel::{Notify, Semaphore};
 use walser_storage::runtime::{Instant, Runtime};
 
 use crate::config::broker::BrokerConfig;
@@ -124,6 +124,8 @@ pub struct Shard {
     pub accept_log: RateLimitedLog,
     pub partitions: Rc<ShardPartitions>,
     pub fetch_sessions: RefCell<FetchSessions>,
+    /// Held by the one request that is worked on between two turns; those that only append or read do without.
+    pub pace: Semaphore,
     /// For work that a client can make long.
     pub offload: Offload,
     waits: Cell<u64>,

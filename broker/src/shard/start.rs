@@ -39,7 +39,7 @@ use crate::net::listener::{self, Connections, ListenerInfo};
 use walser_machine::fetch_session::FetchSessions;
 use walser_storage::data_dir::{DataDir, DirLock, create_durably};
 use walser_storage::runtime::Runtime;
-use walser_storage::runtime::channel::Notify;
+use walser_storage::runtime::channel::{Notify, Semaphore};
 
 /// How long connections that did not end by themselves get to notice that they were cut.
 const CUT_WAIT: Duration = Duration::from_secs(1);
@@ -379,6 +379,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
     Rc::new(Shard {
         partitions,
         fetch_sessions: RefCell::new(sessions),
+        pace: Semaphore::new(1),
         offload: Offload::new(),
         waits: Cell::new(0),
         topic_configs: RefCell::default(),
