@@ -47,6 +47,7 @@ impl Refusal {
             | ValidateError::BadCount { .. }
             | ValidateError::ControlBatch
             | ValidateError::BadSequence { .. }
+            | ValidateError::BadEpoch { .. }
             | ValidateError::LogAppendTimeByProducer
             | ValidateError::BadRecords(_)
             | ValidateError::RefusedRecords(_)

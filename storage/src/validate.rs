@@ -100,6 +100,9 @@ pub enum ValidateError {
     ControlBatch,
     #[error("producer {producer_id} sent base sequence {base_sequence}")]
     BadSequence { producer_id: i64, base_sequence: i32 },
+    /// Kafka takes it as it is, but cannot write it anew.
+    #[error("producer {producer_id} sent epoch {producer_epoch}, and the batch is to be compressed anew")]
+    BadEpoch { producer_id: i64, producer_epoch: i16 },
     #[error("producers may not set the timestamp type LogAppendTime")]
     LogAppendTimeByProducer,
     #[error(transparent)]
@@ -129,6 +132,7 @@ impl ValidateError {
             | Self::BadCount { .. }
             | Self::ControlBatch
             | Self::BadSequence { .. }
+            | Self::BadEpoch { .. }
             | Self::BadRecords(_)
             | Self::Recompress(_) => false,
         }
@@ -222,6 +226,7 @@ fn check(
     let info = validate_records(&batch, scratch, limits)?;
     check_records(&batch, &info, config, now_ms, scratch)?;
     if let Some(target) = config.compression.filter(|target| target.codec() != codec) {
+        check_epoch(batch.header())?;
         let recompressed = recompress(&batch, target, scratch, config.decompressed_bytes_max);
         *bytes = BytesMut::from(&recompressed.map_err(ValidateError::Recompress)?[..]);
         check_size(bytes.len(), config)?;
@@ -254,6 +259,14 @@ fn check_header(batch: &BatchView<'_>, config: &ValidateConfig) -> Result<(), Va
     }
     if header.attributes.timestamp_type() == TimestampType::LogAppendTime {
         return Err(ValidateError::LogAppendTimeByProducer);
+    }
+    Ok(())
+}
+
+fn check_epoch(header: &BatchHeader) -> Result<(), ValidateError> {
+    let (producer_id, producer_epoch) = (header.producer_id, header.producer_epoch);
+    if producer_id != NO_PRODUCER_ID && producer_epoch < 0 {
+        return Err(ValidateError::BadEpoch { producer_id, producer_epoch });
     }
     Ok(())
 }

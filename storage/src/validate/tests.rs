@@ -130,6 +130,17 @@ fn compression_changes_only_when_the_topic_asks_for_another() {
 }
 
 #[test]
+fn a_producer_without_an_epoch_is_not_written_anew() {
+    // Rule: with a producer id and no epoch a batch is taken as it is, and refused where it would be compressed anew.
+    let producer = BatchOptions { producer_id: 7, producer_epoch: -1, base_sequence: 0, ..BatchOptions::default() };
+    let bytes = built(producer, &[(NOW, None)]);
+    assert!(check(&bytes, &ValidateConfig::default()).is_ok());
+    let compression = Some(Compression::new(CompressionType::Gzip));
+    let refused = check(&bytes, &ValidateConfig { compression, ..ValidateConfig::default() }).err();
+    assert_eq!(refused, Some(ValidateError::BadEpoch { producer_id: 7, producer_epoch: -1 }));
+}
+
+#[test]
 fn bombs_and_lies_are_refused() {
     // Decompression ends at its bound, and what the header claims is checked against the records.
     let value = vec![0; 1 << 20];

@@ -101,7 +101,7 @@ pub fn all() -> Vec<Mask> {
         mask(
             "Produce.responses[].partition_responses[].error_code",
             Kind::OracleFails,
-            "what it cannot decompress Kafka takes for a failure of its own",
+            "what it cannot decompress or write anew Kafka takes for a failure of its own",
         ),
     ];
     assert!(masks.len() <= MASKS_MAX);
