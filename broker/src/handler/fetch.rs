@@ -348,17 +348,20 @@ fn fill(plan: &Plan, fetched: Vec<Fetched>) -> Vec<Result<FetchedData, Refusal>>
     let mut is_first = true;
     for (slot, outcome) in plan.slots.iter().zip(&mut outcomes) {
         let (Ok(part), Ok(data)) = (&slot.target, outcome) else { continue };
-        if data.bytes == 0 {
-            continue;
-        }
         // Each owner read as if it were alone: what is too much together is given up again, whole batches at a time.
         let allowed = part.max_bytes.min(left);
+        if data.bytes == 0 {
+            data.is_first_cut &= allowed > 0;
+            continue;
+        }
         if data.bytes > allowed {
+            let read_bytes = data.bytes;
             keep_whole_batches(data, allowed, is_first);
             data.is_first_cut = data.bytes == 0 && allowed > 0;
+            data.is_cut = data.bytes > 0 && (data.is_cut || data.bytes < read_bytes);
         }
         is_first &= data.bytes == 0;
-        left = left.saturating_sub(data.bytes);
+        left = left.saturating_sub(data.charged_bytes(allowed));
     }
     outcomes
 }

@@ -62,10 +62,21 @@ pub struct FetchedData {
     pub bytes: usize,
     /// There is a batch to read that does not fit, and nothing of it is returned.
     pub is_first_cut: bool,
+    /// There is more behind what is returned.
+    pub is_cut: bool,
     /// The reader's history parted from the log's: epoch and end offset of the common part.
     pub diverging: Option<(i32, i64)>,
     /// Producer id and first offset of each aborted transaction in the range; only for read_committed.
     pub aborted: Vec<(i64, i64)>,
+}
+
+impl FetchedData {
+    /// What it takes of a response in which it may have `max_bytes`. Kafka returns the beginning of the batch that does not
+    /// fit any more, and counts it; here it is left out, and counted too, lest partitions further on get what they would not
+    /// get from Kafka.
+    pub fn charged_bytes(&self, max_bytes: usize) -> usize {
+        if self.is_cut { self.bytes.max(max_bytes) } else { self.bytes }
+    }
 }
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
@@ -80,7 +91,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             if let Ok(data) = &outcome
                 && data.bytes > 0
             {
-                left = left.saturating_sub(data.bytes);
+                left = left.saturating_sub(data.charged_bytes(max_bytes));
                 is_first = false;
             }
             fetched.push(Fetched { slot: part.slot, outcome });
@@ -117,6 +128,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         data.slices = read.slices;
         data.bytes = read.bytes;
         data.is_first_cut = data.bytes == 0 && max_bytes > 0 && part.fetch_offset < upper_bound;
+        data.is_cut = data.bytes > 0 && read.next_offset < upper_bound;
         Ok(data)
     }
 
@@ -210,4 +222,20 @@ fn diverging<D: Disk, R: Runtime>(
     }
     let is_parted = found.epoch < part.last_fetched_epoch || found.end_offset < part.fetch_offset;
     Ok(is_parted.then_some((found.epoch, found.end_offset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_takes_all_it_might_have_had() {
+        // Rule: a read that ends where there is no more takes its bytes, one that is cut takes its whole allowance.
+        for (bytes, is_cut, max_bytes, want) in
+            [(900, false, 1000, 900), (900, true, 1000, 1000), (5000, true, 1000, 5000), (0, false, 1000, 0)]
+        {
+            let data = FetchedData { bytes, is_cut, ..FetchedData::default() };
+            assert_eq!(data.charged_bytes(max_bytes), want, "{bytes} of {max_bytes}, cut: {is_cut}");
+        }
+    }
 }
