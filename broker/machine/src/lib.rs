@@ -8,8 +8,6 @@
 //! | --- | --- |
 //! | [`metadata`] | topics, partitions, configs, brokers: commands to records, records to images, images to deltas |
 //! | [`fetch_session`] | KIP-227: which partitions an incremental fetch asks for and which of them its answer names |
-//! | [`partition`] | what the leader of one partition accepts, when an append counts as committed, who is woken |
-//! | [`purgatory`] | requests that wait for bytes, replicas or time |
 //! | [`timing_wheel`] | deadlines, in constant time |
 
 #![forbid(unsafe_code)]
@@ -17,6 +15,4 @@
 pub mod fetch_session;
 pub mod ids;
 pub mod metadata;
-pub mod partition;
-pub mod purgatory;
 pub mod timing_wheel;
