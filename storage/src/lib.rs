@@ -7,6 +7,7 @@
 //! | `log` | one partition: append, commit, read, recovery |
 //! | `segment`, `index` | the files of a log |
 //! | `validate`, `producer_state`, `leader_epoch` | pure: what may be appended, by whom, in which epoch |
+//! | `compaction` | pure: what of a log its keys outdate |
 //! | `cache` | recent batches in memory |
 //! | `checkpoint` | small files replaced as a whole |
 //! | `wal` | pre-written, recycled files with group commit |
@@ -23,6 +24,7 @@
 
 pub mod cache;
 pub mod checkpoint;
+pub mod compaction;
 pub mod data_dir;
 pub mod disk;
 pub mod error;

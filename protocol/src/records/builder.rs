@@ -122,6 +122,11 @@ impl BatchBuilder {
         Ok(())
     }
 
+    /// Gives a batch without records the maximum timestamp of the records it had. For compaction.
+    pub fn keep_max_timestamp(&mut self, max_timestamp: i64) {
+        self.max_timestamp = self.max_timestamp.max(max_timestamp);
+    }
+
     fn offset_delta(&self, offset: i64) -> Result<i32, BuildError> {
         let base_offset = self.options.base_offset;
         let delta = offset.checked_sub(base_offset).and_then(|delta| i32::try_from(delta).ok());

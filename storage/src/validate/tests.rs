@@ -79,6 +79,13 @@ fn records_are_named_that_are_refused() {
     let compacted = ValidateConfig { is_compacted: true, ..ValidateConfig::default() };
     let no_key = |index| RefusedRecord { index, reason: RefusalReason::NoKey };
     assert_eq!(check(&plain(), &compacted).err(), Some(ValidateError::RefusedRecords(vec![no_key(1)])));
+    for codec in CompressionType::ALL {
+        let options = BatchOptions { compression: Compression::new(codec), ..BatchOptions::default() };
+        let keys = [None, Some(&b"k"[..]), None, Some(b"")];
+        let bytes = built(options, &keys.map(|key| (NOW, key)));
+        let refused = ValidateError::RefusedRecords(vec![no_key(0), no_key(2)]);
+        assert_eq!(check(&bytes, &compacted).err(), Some(refused), "{codec:?}");
+    }
     let near = ValidateConfig { timestamp_before_max_ms: 100, timestamp_after_max_ms: 10, ..ValidateConfig::default() };
     let records = [(NOW - 100, None), (NOW + 11, None), (NOW + 10, None), (-1, None), (NOW - 101, None)];
     let far = |index, timestamp| RefusedRecord {
