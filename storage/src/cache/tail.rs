@@ -95,6 +95,27 @@ impl Tail {
         self.pinned_from.set(self.pinned_from.get().min(end_offset));
     }
 
+    /// Forgets batches that end below `end_offset`, which can all be read from segments: compaction may have changed them.
+    pub fn forget_below(self: &Rc<Self>, end_offset: i64) {
+        assert!(end_offset <= self.pinned_from.get(), "what is not in a segment stays");
+        let mut forgotten = 0_usize;
+        {
+            let mut batches = self.batches.borrow_mut();
+            while let Some(oldest) = batches.front().filter(|batch| batch.last_offset < end_offset) {
+                self.budget.used_bytes.update(|used| used - cost_bytes(oldest));
+                batches.pop_front();
+                forgotten += 1;
+            }
+        }
+        // Their places in the queue go, too, or it would grow while the budget is never reached.
+        let this = Rc::downgrade(self);
+        self.budget.order.borrow_mut().retain(|tail| {
+            let goes = forgotten > 0 && tail.ptr_eq(&this);
+            forgotten -= usize::from(goes);
+            !goes
+        });
+    }
+
     /// `None` when `offset` lies before everything kept, so that the segments must be asked.
     ///
     /// Whole batches, from the one that holds `offset`, that end before `upper_bound`; together at most `max_bytes`, but
@@ -194,6 +215,23 @@ mod tests {
         assert_eq!(budget.used_bytes(), 200);
         drop(second);
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_nothing_behind() {
+        // A tail that forgets its oldest batches gives back their budget and their places in the queue.
+        let budget = TailBudget::new(1000);
+        let (first, second) = (Tail::new(Rc::clone(&budget), 0), Tail::new(Rc::clone(&budget), 0));
+        for at in 0..3 {
+            first.push(batch(at * 10, at * 10 + 9, 104));
+            second.push(batch(at, at, 104));
+        }
+        first.unpin(30);
+        first.forget_below(25);
+        assert_eq!(offsets(first.read(15, 30, 1000, true)), None);
+        assert_eq!(offsets(first.read(20, 30, 1000, true)), Some(vec![20]));
+        assert_eq!((budget.used_bytes(), budget.order.borrow().len()), (800, 4));
+        assert_eq!(offsets(second.read(0, 3, 1000, true)), Some(vec![0, 1, 2]));
     }
 
     #[test]

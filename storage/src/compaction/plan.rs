@@ -205,8 +205,9 @@ mod tests {
         large[1].bytes = 5000;
         let mut far = segments(5);
         (far[3].base_offset, far[4].base_offset) = (1 << 31, (1 << 31) + 10);
+        let whole = std::iter::once(0..5).collect();
         for (case, segments, limits, want) in [
-            ("all", segments(5), limits, vec![0..5]),
+            ("all", segments(5), limits, whole),
             ("bytes", segments(5), GroupLimits { segment_bytes: 200, ..limits }, vec![0..2, 2..4, 4..5]),
             ("offset index", segments(5), GroupLimits { index_bytes: 35, ..limits }, vec![0..2, 2..4, 4..5]),
             ("a large one", large, GroupLimits { segment_bytes: 300, ..limits }, vec![0..1, 1..2, 2..5]),

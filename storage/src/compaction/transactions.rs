@@ -10,6 +10,8 @@ use walser_protocol::records::control::ControlRecord;
 pub struct AbortedTransaction {
     pub producer_id: i64,
     pub first_offset: i64,
+    /// Of the marker.
+    pub last_offset: i64,
 }
 
 /// Finds the aborted transactions in a walk over all batches and markers of a log.
@@ -33,7 +35,8 @@ impl AbortedSearch {
         match record {
             Some(ControlRecord::Abort { .. }) => {
                 if let Some(first_offset) = self.open.remove(&producer_id) {
-                    self.found.push(AbortedTransaction { producer_id, first_offset });
+                    let last_offset = header.base_offset;
+                    self.found.push(AbortedTransaction { producer_id, first_offset, last_offset });
                 }
             }
             Some(ControlRecord::Commit { .. }) | None => drop(self.open.remove(&producer_id)),
@@ -60,9 +63,11 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// `aborted`: in ascending order of first offset.
-    pub fn new(aborted: Vec<AbortedTransaction>) -> Self {
-        Self { ahead: aborted.into(), ..Self::default() }
+    /// For a walk that begins at `from_offset`. `aborted`: in ascending order of first offset.
+    pub fn new(aborted: &[AbortedTransaction], from_offset: i64) -> Self {
+        // Of those that ended before, no marker would be met, and what their producers wrote later would count as aborted.
+        let ahead = aborted.iter().filter(|aborted| aborted.last_offset >= from_offset).copied().collect();
+        Self { ahead, ..Self::default() }
     }
 
     /// True when the data batch is part of an aborted transaction, so that none of its records counts.
@@ -158,8 +163,10 @@ mod tests {
             }
         }
         let aborted = search.finish();
-        assert_eq!(aborted, [AbortedTransaction { producer_id: 1, first_offset: 0 }]);
-        let mut transactions = Transactions::new(aborted);
+        assert_eq!(aborted, [AbortedTransaction { producer_id: 1, first_offset: 0, last_offset: 4 }]);
+        let mut later = Transactions::new(&aborted, 5);
+        assert!(!later.note_batch(&header(5, 1, true)), "what ended before the walk is over");
+        let mut transactions = Transactions::new(&aborted, 0);
         for (at, (step, want)) in walk.into_iter().enumerate() {
             let got = match step {
                 Data(offset, producer, transactional) => {

@@ -39,8 +39,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         upper_bound: i64,
     ) -> Result<Option<FoundTimestamp>, ReadError> {
         loop {
-            let log_start_offset = self.log_start_offset();
+            let (log_start_offset, exchanges) = (self.log_start_offset(), self.exchanges());
             match self.find_timestamp(timestamp, upper_bound).await {
+                Err(_) if self.exchanges() != exchanges => {}
                 // A segment was removed while it was looked at.
                 Err(ReadError::Disk(_)) if self.log_start_offset() > log_start_offset => {}
                 outcome => return outcome,
@@ -63,7 +64,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             {
                 return Ok(Some(found));
             }
-            next = self.segment_after(segment.base_offset());
+            next = self.segment_behind(&segment);
         }
         self.find_in_tail(written_end_offset, wanted).await
     }
@@ -72,9 +73,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// the record may lie below the log start: it counts until its segment goes.
     pub async fn max_timestamp(&self) -> Result<Option<FoundTimestamp>, ReadError> {
         loop {
+            let exchanges = self.exchanges();
             let segments: Vec<Rc<Segment<D::File>>> = self.inner.state.borrow().segments.values().cloned().collect();
             let first = segments.first().map(|segment| segment.base_offset());
             match self.max_timestamp_of(segments).await {
+                // A segment was replaced, and what was found in it perhaps with it.
+                _ if self.exchanges() != exchanges => {}
                 // A segment was removed while it was looked at.
                 Err(ReadError::Disk(_) | ReadError::OffsetOutOfRange { .. }) if self.first_base_offset() > first => {}
                 outcome => return outcome,
@@ -132,6 +136,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let Ok(file) = self.inner.disk.open(&path, OpenMode::Read).await else { return Ok(None) };
         let position = (before * TIME_ENTRY_BYTES) as u64;
         let bytes = file.read_at(position, TIME_ENTRY_BYTES).await.map_err(|e| DiskError::new("read", &path, e))?;
+        // The file under its name may be that of the segment that has its place.
+        segment.check_not_retired()?;
         Ok(TimeIndex::decode(segment.base_offset(), &bytes, segment.end_offset()).ok().and_then(|index| index.last()))
     }
 

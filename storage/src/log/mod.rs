@@ -10,11 +10,13 @@
 
 mod append;
 mod commit;
+mod compact;
 mod lookup;
 mod read;
 mod recovery;
 mod retention;
 mod seal;
+mod swap;
 #[cfg(test)]
 mod tests;
 
@@ -27,16 +29,18 @@ use bytes::Bytes;
 
 use crate::cache::tail::{Tail, TailBudget};
 use crate::checkpoint;
+use crate::compaction::CompactionConfig;
 use crate::disk::{Disk, File};
 use crate::error::{DiskError, LogOffline};
 use crate::leader_epoch::{EpochEndOffset, EpochEntry, LEADER_EPOCH_FILE, LeaderEpochs};
 use crate::producer_state::{ProducerEntry, ProducerStates};
 use crate::runtime::Runtime;
-use crate::runtime::channel::{Gate, Notify};
+use crate::runtime::channel::{Gate, Notify, Semaphore};
 use crate::segment::writer::BlockWriter;
 use crate::segment::{RollLimits, Segment};
 
 pub use append::{Append, Appended, COPY_BELOW_BYTES};
+pub use compact::{CompactError, Compacted, PassLimits};
 pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};
 pub use recovery::{OpenLog, RecoveryReport};
@@ -72,6 +76,7 @@ pub struct LogConfig {
     /// Whether batches read from disk are checked before they are delivered.
     pub verify_crc_on_read: bool,
     pub retention: Retention,
+    pub compaction: CompactionConfig,
 }
 
 impl Default for LogConfig {
@@ -89,6 +94,7 @@ impl Default for LogConfig {
             producer_id_expiration_ms: 24 * 3600 * 1000,
             verify_crc_on_read: true,
             retention: Retention::default(),
+            compaction: CompactionConfig::default(),
         }
     }
 }
@@ -132,6 +138,8 @@ struct Inner<D: Disk, R: Runtime> {
     listener: RefCell<Option<Rc<dyn Fn()>>>,
     /// Tasks that work on this log's files; closing waits for them.
     tasks: Gate,
+    /// Removing and replacing segments, which one task does at a time.
+    arranging: Semaphore,
 }
 
 enum Health {
@@ -169,6 +177,12 @@ struct State<F> {
     snapshots: BTreeSet<i64>,
     /// The log end for which all files are as a clean stop leaves them.
     clean_at: Option<i64>,
+    /// Everything below has been compacted.
+    first_dirty_offset: i64,
+    /// A segment that is taking the place of others.
+    swap: Option<Rc<swap::Swap<F>>>,
+    /// Counts replacements of segments: who read in between may have met names that were somebody else's.
+    exchanges: u64,
     /// Counts uses of segments, so that the indexes of the least recently used are forgotten first.
     uses: u64,
 }
@@ -198,6 +212,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             progress: Notify::new(),
             listener: RefCell::new(None),
             tasks: Gate::new(),
+            arranging: Semaphore::new(1),
         };
         Self { inner: Rc::new(inner) }
     }

@@ -45,14 +45,24 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if let Some(found) = self.read_tail(request)? {
             return Ok(found);
         }
-        match self.read_segments(request).await {
-            // The segment was removed while it was read.
-            Err(ReadError::Disk(error)) => {
-                self.inner.state.borrow().check_in_range(request.offset)?;
-                Err(ReadError::Disk(error))
+        loop {
+            let exchanges = self.exchanges();
+            match self.read_segments(request).await {
+                // The segment was replaced while it was read.
+                Err(_) if self.exchanges() != exchanges => {}
+                // The segment was removed while it was read.
+                Err(ReadError::Disk(error)) => {
+                    self.inner.state.borrow().check_in_range(request.offset)?;
+                    return Err(ReadError::Disk(error));
+                }
+                outcome => return outcome,
             }
-            outcome => outcome,
         }
+    }
+
+    /// Replacements of segments so far. A read that fails while one happens is made again.
+    pub(super) fn exchanges(&self) -> u64 {
+        self.inner.state.borrow().exchanges
     }
 
     /// What memory has; `None` when the disk must be asked.
@@ -93,7 +103,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
             match read(&segment, &file, position, bounds).await? {
                 Found::Bounded => break,
-                Found::EndOfSegment => next = self.segment_after(segment.base_offset()),
+                Found::EndOfSegment => next = self.segment_behind(&segment),
                 Found::Batches(run) => {
                     let (bytes, next_offset) = (run.bytes.len(), run.end_offset);
                     return Ok(ReadBatches { slices: vec![run.bytes], bytes, next_offset });
@@ -116,6 +126,15 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         (segment.written_bytes() > 0).then(|| Rc::clone(segment))
     }
 
+    /// What follows a segment that was read to its end: when it was replaced meanwhile, the one that has its place, since
+    /// that one may reach further.
+    pub(super) fn segment_behind(&self, segment: &Segment<D::File>) -> Option<Rc<Segment<D::File>>> {
+        if segment.is_retired() {
+            return self.segment_at(segment.base_offset());
+        }
+        self.segment_after(segment.base_offset())
+    }
+
     /// Where a scan for `offset` begins.
     pub(super) async fn position_before(&self, segment: &Segment<D::File>, offset: i64) -> Result<u64, ReadError> {
         self.load_indexes(segment).await?;
@@ -133,7 +152,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if segment.indexes.borrow().is_complete() {
             return Ok(());
         }
-        match self.read_index_files(segment).await? {
+        let found = self.read_index_files(segment).await?;
+        // The files under its name may be those of the segment that has its place.
+        segment.check_not_retired()?;
+        match found {
             Some((offset, time)) => segment.complete_indexes(offset, time),
             None => {
                 tracing::warn!(path = %segment.path().display(), "indexes missing or bad, built anew");

@@ -22,7 +22,8 @@ use crate::producer_state::ProducerStates;
 use crate::runtime::Runtime;
 use crate::segment::reader::Scanner;
 use crate::segment::{
-    FoundSegment, INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path, parse_file_name,
+    CLEANED_INDEX_SUFFIX, CLEANED_LOG_SUFFIX, CLEANED_TIME_INDEX_SUFFIX, FoundSegment, INDEX_SUFFIX, LOG_SUFFIX,
+    SNAPSHOT_SUFFIX, SWAP_LOG_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path, parse_file_name,
 };
 
 use super::commit::{GROUP_BYTES_MAX, Unsynced};
@@ -45,6 +46,8 @@ pub struct OpenLog<D, R> {
     pub recovery_point: Option<i64>,
     /// From `log-start-offset-checkpoint`.
     pub log_start_offset: Option<i64>,
+    /// From `cleaner-offset-checkpoint`: up to where the log was compacted.
+    pub first_dirty_offset: Option<i64>,
     pub now_ms: i64,
 }
 
@@ -72,6 +75,8 @@ pub struct Cut {
 struct Files {
     segments: BTreeMap<i64, FoundSegment>,
     snapshots: BTreeSet<i64>,
+    /// Base offsets of segments that were taking the place of others.
+    swaps: Vec<i64>,
     /// Left over by a crash, or without a segment.
     useless: Vec<String>,
 }
@@ -89,7 +94,14 @@ struct Recovered<F> {
 impl<D: Disk, R: Runtime> Log<D, R> {
     /// Opens what is in the directory; an empty directory is an empty log.
     pub async fn open(open: OpenLog<D, R>) -> Result<(Self, RecoveryReport), OpenError> {
-        let files = find_files(&open.disk, &open.dir).await?;
+        let mut files = find_files(&open.disk, &open.dir).await?;
+        if !files.swaps.is_empty() {
+            let segments: Vec<i64> = files.segments.keys().copied().collect();
+            for &base_offset in &files.swaps {
+                open.finish_found_swap(base_offset, &segments).await?;
+            }
+            files = find_files(&open.disk, &open.dir).await?;
+        }
         remove_files(&open.disk, &open.dir, &files.useless).await?;
         let first_offset = files.segments.keys().next().copied();
         let log_start_offset = open.log_start_offset.unwrap_or(0).max(first_offset.unwrap_or(0));
@@ -175,6 +187,9 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             recovery_point: if is_clean { log_end_offset } else { unfinished },
             snapshots: snapshots.into_iter().filter(|&offset| offset <= log_end_offset).collect(),
             clean_at: is_clean.then_some(log_end_offset),
+            first_dirty_offset: self.first_dirty_offset.filter(|&offset| offset <= log_end_offset).unwrap_or(0),
+            swap: None,
+            exchanges: 0,
             uses: 0,
         };
         let log = Log::from_parts(self.disk, self.runtime, self.dir, self.budget, state);
@@ -326,7 +341,10 @@ impl<F: File> Recovered<F> {
             match next_checked(&mut scanner).await {
                 Ok(Some((header, bytes))) => {
                     segment.note_batch(&header, bytes.len() as u64, open.config.index_interval_bytes);
-                    self.epochs.assign(header.partition_leader_epoch, header.base_offset);
+                    // Compaction may have taken the first batch of an epoch that the file knows.
+                    if self.epochs.latest().is_none_or(|latest| latest.epoch < header.partition_leader_epoch) {
+                        self.epochs.assign(header.partition_leader_epoch, header.base_offset);
+                    }
                     if header.base_offset >= self.log_end_offset {
                         note_producer(&mut self.producers, &header, &bytes);
                     }
@@ -481,7 +499,9 @@ fn gap<F: File>(scanned: &Segment<F>, later: &[FoundSegment]) -> Option<Corrupti
     })
 }
 
-async fn next_checked<F: File>(scanner: &mut Scanner<'_, F>) -> Result<Option<(BatchHeader, bytes::Bytes)>, ReadError> {
+pub(super) async fn next_checked<F: File>(
+    scanner: &mut Scanner<'_, F>,
+) -> Result<Option<(BatchHeader, bytes::Bytes)>, ReadError> {
     let Some((header, total)) = scanner.peek().await? else { return Ok(None) };
     let bytes = scanner.bytes(total).await?;
     let verdict = BatchView::parse_exact(&bytes).and_then(|batch| batch.verify_crc());
@@ -521,7 +541,7 @@ fn note_producer(producers: &mut ProducerStates, header: &BatchHeader, bytes: &[
     }
 }
 
-fn open_error(error: ReadError) -> OpenError {
+pub(super) fn open_error(error: ReadError) -> OpenError {
     match error {
         ReadError::Corrupt(corruption) => OpenError::Corrupt(corruption),
         ReadError::Disk(error) => OpenError::Disk(error),
@@ -553,6 +573,10 @@ async fn find_files<D: Disk>(disk: &D, dir: &Path) -> Result<Files, DiskError> {
                 files.snapshots.insert(base_offset);
             }
             Some((base_offset, INDEX_SUFFIX | TIME_INDEX_SUFFIX)) => indexes.push((base_offset, entry)),
+            Some((base_offset, SWAP_LOG_SUFFIX)) => files.swaps.push(base_offset),
+            Some((_, CLEANED_LOG_SUFFIX | CLEANED_INDEX_SUFFIX | CLEANED_TIME_INDEX_SUFFIX)) => {
+                files.useless.push(entry.name.clone())
+            }
             _ if entry.name.ends_with(TEMPORARY_SUFFIX) || entry.name.ends_with(DELETED_SUFFIX) => {
                 files.useless.push(entry.name.clone())
             }

@@ -15,6 +15,7 @@ use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_IN
 
 use super::recovery::{remove_if_there, sync_dir};
 use super::seal::CloseError;
+use super::swap::with_suffix;
 use super::{Health, Log, State};
 
 /// What the files of a removed segment end in until they are gone.
@@ -79,6 +80,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// When a file could not be renamed: the next call goes on from there.
     pub async fn remove_old_segments(&self, now_ms: i64, high_watermark: i64) -> Result<usize, CloseError> {
         let Some(_guard) = self.inner.tasks.enter() else { return Ok(0) };
+        // While the log is compacted its old segments wait.
+        let Some(_permit) = self.arrange() else { return Ok(0) };
+        self.finish_swap().await?;
         let mut removed = 0;
         while let Some(step) = self.next_step(now_ms, high_watermark).await? {
             match step {
@@ -166,9 +170,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let mut renamed = Vec::with_capacity(suffixes.len());
         for suffix in suffixes {
             let path = file_path(&self.inner.dir, base_offset, suffix);
-            let mut aside = path.clone().into_os_string();
-            aside.push(DELETED_SUFFIX);
-            let aside = PathBuf::from(aside);
+            let aside = with_suffix(&path, DELETED_SUFFIX);
             match self.inner.disk.rename(&path, &aside).await {
                 Ok(()) => renamed.push(aside),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -181,7 +183,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     /// Nobody waits for it, a clean stop neither: the next start removes what is left.
-    fn remove_later(&self, paths: Vec<PathBuf>) {
+    pub(super) fn remove_later(&self, paths: Vec<PathBuf>) {
         let delay = self.inner.state.borrow().config.retention.file_delete_delay;
         let (disk, runtime) = (self.inner.disk.clone(), self.inner.runtime.clone());
         self.inner.runtime.spawn(async move {

@@ -141,11 +141,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     pub(super) fn forget_old_indexes(&self) {
         let state = self.inner.state.borrow();
         let active = state.active().base_offset();
+        // What takes another one's place is not to be found under its name yet.
+        let arriving = state.swap.as_ref().map(|swap| swap.base_offset());
         let waiting = |base_offset| state.to_seal.iter().any(|next| next.segment.base_offset() == base_offset);
         let mut loaded: Vec<&Rc<Segment<D::File>>> = state
             .segments
             .values()
-            .filter(|segment| segment.base_offset() != active && segment.indexes.borrow().is_complete())
+            .filter(|segment| segment.base_offset() != active && Some(segment.base_offset()) != arriving)
+            .filter(|segment| segment.indexes.borrow().is_complete())
             .filter(|segment| segment.base_offset() < state.recovery_point && !waiting(segment.base_offset()))
             .collect();
         loaded.sort_by_key(|segment| std::cmp::Reverse(segment.last_used.get()));

@@ -13,6 +13,7 @@ use crate::runtime::prng::{Prng, seeds};
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::validate::ValidBatch;
 
+mod compaction;
 mod crash;
 mod faults;
 mod model;
@@ -55,6 +56,7 @@ impl World {
             is_clean,
             recovery_point,
             log_start_offset: None,
+            first_dirty_offset: None,
             now_ms: NOW,
         }
     }

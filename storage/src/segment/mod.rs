@@ -5,6 +5,8 @@
 //! <base offset, 20 digits>.index      see `index::offset`
 //! <base offset, 20 digits>.timeindex  see `index::time`
 //! ```
+//! With `.cleaned` or `.swap` behind it, a file is on its way from compaction into the log.
+//!
 //! While it is appended to, the file has zeros behind its data (whole blocks are written, space is preallocated); it is
 //! cut to its data when it is sealed. A batch is never zeros, so a scan ends there.
 
@@ -26,6 +28,13 @@ pub const LOG_SUFFIX: &str = "log";
 pub const INDEX_SUFFIX: &str = "index";
 pub const TIME_INDEX_SUFFIX: &str = "timeindex";
 pub const SNAPSHOT_SUFFIX: &str = "snapshot";
+/// A segment that compaction is writing; means nothing after a crash.
+pub const CLEANED_LOG_SUFFIX: &str = "log.cleaned";
+pub const CLEANED_INDEX_SUFFIX: &str = "index.cleaned";
+pub const CLEANED_TIME_INDEX_SUFFIX: &str = "timeindex.cleaned";
+/// A segment that compaction has written, which takes the place of those whose offsets it covers, whatever a crash has left
+/// of them.
+pub const SWAP_LOG_SUFFIX: &str = "log.swap";
 
 /// Path of a file that belongs to `base_offset`.
 pub fn file_path(dir: &Path, base_offset: i64, suffix: &str) -> PathBuf {
@@ -96,6 +105,8 @@ pub struct Segment<F> {
     bytes_since_index_entry: Cell<u64>,
     /// Takes no more batches.
     is_sealed: Cell<bool>,
+    /// Another one has taken its place, and its files may have other names.
+    is_retired: Cell<bool>,
     pub(crate) last_used: Cell<u64>,
 }
 
@@ -117,6 +128,7 @@ impl<F: File> Segment<F> {
             created_ms,
             bytes_since_index_entry: Cell::new(0),
             is_sealed: Cell::new(false),
+            is_retired: Cell::new(false),
             last_used: Cell::new(0),
         }
     }
@@ -282,6 +294,29 @@ impl<F: File> Segment<F> {
         }
     }
 
+    /// Another segment has taken its place. Readers that have its file go on; nobody opens it by name any more, because the
+    /// name may be the other one's.
+    pub(crate) fn retire(&self) {
+        self.is_retired.set(true);
+    }
+
+    pub(crate) fn check_not_retired(&self) -> Result<(), DiskError> {
+        if self.is_retired.get() {
+            return Err(DiskError::new("open", &self.path, std::io::ErrorKind::NotFound.into()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired.get()
+    }
+
+    /// Bytes of its offset and its time index, as they are or would be in files.
+    pub(crate) fn index_bytes(&self) -> (usize, usize) {
+        let indexes = self.indexes.borrow();
+        (indexes.offset_bytes(), indexes.time_bytes())
+    }
+
     /// Puts the entries of the files before those in memory.
     pub fn complete_indexes(&self, mut offset: OffsetIndex, mut time: TimeIndex) {
         let mut indexes = self.indexes.borrow_mut();
@@ -311,9 +346,17 @@ impl<F: File> Segment<F> {
         if let Some(file) = self.file.borrow().as_ref() {
             return Ok(file.clone());
         }
+        self.check_not_retired()?;
         let file = disk.open(&self.path, mode).await.map_err(|e| DiskError::new("open", &self.path, e))?;
+        // It may have been replaced meanwhile, and the file be the other one's.
+        self.check_not_retired()?;
         // Somebody else may have opened it meanwhile: one of the two is kept.
         Ok(self.file.borrow_mut().get_or_insert(file).clone())
+    }
+
+    /// Takes a file that was opened under another name.
+    pub(crate) fn adopt_file(&self, file: F) {
+        *self.file.borrow_mut() = Some(file);
     }
 
     pub fn has_file(&self) -> bool {

@@ -158,6 +158,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             is_clean: boot.is_clean,
             recovery_point: boot.recovery_points.offsets.get(&key).copied(),
             log_start_offset: boot.log_start_offsets.offsets.get(&key).copied(),
+            first_dirty_offset: None,
             now_ms: self.runtime.wall_clock_ms(),
         };
         async move {

@@ -209,7 +209,8 @@ fn aborted_records_go_and_markers_after_them() {
     let map = map_of(std::slice::from_ref(&committed));
     let mut cleaner = BatchCleaner::new(&map, settings(NOW));
     cleaner.map = &map;
-    cleaner.transactions = Transactions::new(vec![AbortedTransaction { producer_id: 5, first_offset: 0 }]);
+    let ended = AbortedTransaction { producer_id: 5, first_offset: 0, last_offset: 1 };
+    cleaner.transactions = Transactions::new(&[ended], 0);
     let walk = [&aborted, &abort, &committed, &commit].map(|bytes| cleaner.clean(&view(bytes), false).expect("whole"));
     assert_eq!(walk, [Cleaned::Gone, Cleaned::Unchanged, Cleaned::Unchanged, Cleaned::Unchanged]);
     // The next pass meets the abort marker alone.

@@ -16,6 +16,7 @@ fn opening(dir: PathBuf, is_clean: bool, recovery_point: Option<i64>) -> OpenLog
         is_clean,
         recovery_point,
         log_start_offset: None,
+        first_dirty_offset: None,
         now_ms: NOW,
     }
 }
