@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use walser_protocol::records::batch::{BatchHeader, BatchView, Batches};
+use walser_protocol::records::batch::{BatchHeader, BatchView, Batches, NO_TIMESTAMP};
 use walser_protocol::records::control::ControlRecord;
 use walser_protocol::records::record::{Record, Records, records_slice};
 
@@ -70,7 +70,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     /// The largest timestamp of the log, and the first record that has it. Like Kafka's it is that of the segments, and
-    /// the record may lie below the log start: it counts until its segment goes.
+    /// the record may lie below the log start: it counts until its segment goes. Where no record has a
+    /// timestamp it is the first one's, -1.
     pub async fn max_timestamp(&self) -> Result<Option<FoundTimestamp>, ReadError> {
         loop {
             let exchanges = self.exchanges();
@@ -91,6 +92,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     async fn max_timestamp_of(&self, segments: Vec<Rc<Segment<D::File>>>) -> Result<Option<FoundTimestamp>, ReadError> {
+        let without = segments
+            .first()
+            .map(|first| (TimestampOffset { timestamp: NO_TIMESTAMP, offset: first.base_offset() }, Rc::clone(first)));
         let mut largest: Option<(TimestampOffset, Rc<Segment<D::File>>)> = None;
         for segment in segments {
             let Some(here) = self.largest_timestamp(&segment).await? else { continue };
@@ -98,7 +102,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 largest = Some((here, segment));
             }
         }
-        let Some((largest, segment)) = largest.filter(|(largest, _)| largest.timestamp >= 0) else { return Ok(None) };
+        let Some((largest, segment)) = largest.filter(|(largest, _)| largest.timestamp >= 0).or(without) else {
+            return Ok(None);
+        };
         let upper_bound = self.log_end_offset();
         let wanted = Wanted { timestamp: largest.timestamp, from_offset: 0, upper_bound };
         if largest.offset < self.log_start_offset() {

@@ -91,6 +91,31 @@ fn what_waits_for_its_flush_or_the_high_watermark_stays() {
     assert_eq!(log.raise_log_start(5, 25).expect("lower is no error"), 20);
 }
 
+fn largest(world: &World, log: &SimulatedLog) -> Option<(i64, i64)> {
+    let found = world.runtime.block_on(log.max_timestamp()).expect("no fault");
+    found.map(|found| (found.timestamp, found.offset))
+}
+
+#[test]
+fn records_without_a_timestamp_have_a_largest_one_too() {
+    // Rule: it is -1 then, of the first record there is; an empty log has none.
+    let world = World::new(11);
+    let (log, _) = world.runtime.block_on(world.open(false, None));
+    assert_eq!(largest(&world, &log), None);
+    let mut model = Model::default();
+    for _ in 0..60 {
+        append(&log, &mut model, batch(1, 300, -1, None)).expect("no fault");
+    }
+    world.runtime.block_on(log.flush()).expect("no fault");
+    assert!(log.segment_count() > 1);
+    assert_eq!(largest(&world, &log), Some((-1, 0)));
+    log.raise_log_start(3, 60).expect("within the log");
+    assert_eq!(largest(&world, &log), Some((-1, 0)), "below the log start");
+    let end_offset = world.runtime.block_on(log.close()).expect("no fault").log_end_offset;
+    let (log, _) = world.runtime.block_on(world.open(true, Some(end_offset)));
+    assert_eq!(largest(&world, &log), Some((-1, 0)), "opened again");
+}
+
 #[test]
 fn the_largest_timestamp_stays_until_its_segment_goes() {
     // Rule: a log start above the record with the largest timestamp changes nothing about it; removing its segment does.
@@ -99,15 +124,13 @@ fn the_largest_timestamp_stays_until_its_segment_goes() {
     let mut model = Model::default();
     append(&log, &mut model, batch(2, 300, NOW + 9000, None)).expect("no fault");
     fill(&world, &log, &mut model, 25);
-    let largest =
-        || world.runtime.block_on(log.max_timestamp()).expect("no fault").map(|found| (found.timestamp, found.offset));
-    assert_eq!(largest(), Some((NOW + 9001, 1)));
+    assert_eq!(largest(&world, &log), Some((NOW + 9001, 1)));
     let end_offset = log.log_end_offset();
     log.raise_log_start(end_offset, end_offset).expect("within the log");
-    assert_eq!(largest(), Some((NOW + 9001, 1)), "below the log start");
+    assert_eq!(largest(&world, &log), Some((NOW + 9001, 1)), "below the log start");
     keep(&log, Retention::default());
     assert!(remove(&world, &log, NOW) > 0);
-    let left = largest().expect("the active segment has records");
+    let left = largest(&world, &log).expect("the active segment has records");
     assert!(left.0 < NOW + 9000, "{left:?}");
 }
 
