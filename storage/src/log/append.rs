@@ -17,8 +17,6 @@ use super::{Health, Log, Staged, State, seal};
 
 /// Batches below this are copied out of the frame they came in, so that a small one does not hold a large one's memory.
 pub const COPY_BELOW_BYTES: usize = 16 << 10;
-/// Bytes that may wait to be written, per log; an empty queue takes any batch.
-const STAGED_BYTES_MAX: usize = 64 << 20;
 
 /// What a leader appends.
 pub struct Append {
@@ -51,7 +49,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// Gives the batch its offsets and puts it into the log; not yet on disk, see [`Log::durable`].
     ///
     /// Base offset, leader epoch and, on LogAppendTime topics, timestamp are changed in the batch's bytes. A batch that
-    /// its producer has sent before is not appended again. On an error nothing has changed.
+    /// its producer has sent before is not appended again. On an error nothing has changed. Whoever can wait for room
+    /// calls [`Self::stand_in_line`] first.
     ///
     /// The bytes are kept as long as the batch is in the tail. Small ones are copied out here; a caller that cuts large
     /// batches from still larger frames copies those that are less than half of their frame.
@@ -149,7 +148,7 @@ impl<F: File> State<F> {
         if batch_bytes as u64 > u64::from(segment_bytes) {
             return Err(AppendError::BatchExceedsSegment { batch_bytes, segment_bytes });
         }
-        if !self.staged.is_empty() && self.staged_bytes + batch_bytes > STAGED_BYTES_MAX {
+        if !self.has_room(batch_bytes) {
             return Err(AppendError::Overloaded { staged_bytes: self.staged_bytes });
         }
         Ok(())

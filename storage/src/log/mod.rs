@@ -15,6 +15,7 @@ mod lookup;
 mod read;
 mod recovery;
 mod retention;
+mod room;
 mod seal;
 mod swap;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};
 pub use recovery::{OpenLog, RecoveryReport};
 pub use retention::Retention;
+pub use room::Place;
 pub use seal::Closed;
 
 /// When an append counts as done.
@@ -132,7 +134,9 @@ struct Inner<D: Disk, R: Runtime> {
     durable_end_offset: Cell<i64>,
     /// Group commits completed and not yet counted by anyone.
     commit_count: Cell<u64>,
-    /// Rung when one of the two above moves, and when the log's health changes.
+    /// Appends that wait for room, by number; the first in line is the next to be made.
+    line: RefCell<VecDeque<u64>>,
+    /// Rung when one of the two ends above moves, when somebody leaves the line, and when the log's health changes.
     progress: Notify,
     /// Called then, too.
     listener: RefCell<Option<Rc<dyn Fn()>>>,
@@ -209,6 +213,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             written_end_offset: Cell::new(log_end_offset),
             durable_end_offset: Cell::new(log_end_offset),
             commit_count: Cell::new(0),
+            line: RefCell::default(),
             progress: Notify::new(),
             listener: RefCell::new(None),
             tasks: Gate::new(),

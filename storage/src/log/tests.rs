@@ -19,6 +19,7 @@ mod faults;
 mod model;
 mod on_glommio;
 mod retention;
+mod room;
 
 const DIR: &str = "/data/topic-0";
 const NOW: i64 = 1_700_000_000_000;

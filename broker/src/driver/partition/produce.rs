@@ -7,8 +7,8 @@ use bytes::BytesMut;
 use walser_protocol::ErrorCode;
 use walser_protocol::records::batch::BatchError;
 use walser_storage::disk::Disk;
-use walser_storage::log::Append;
-use walser_storage::runtime::Runtime;
+use walser_storage::log::{Append, Place};
+use walser_storage::runtime::{Instant, Runtime};
 use walser_storage::validate::{RefusalReason, ValidBatch, ValidateConfig, ValidateError, validate};
 
 use super::{Partition, PartitionId, Partitions};
@@ -77,6 +77,13 @@ pub struct Stored {
     pub records: u32,
 }
 
+/// A batch that may be appended as soon as there is room for it.
+struct Ready<D: Disk, R: Runtime> {
+    slot: usize,
+    partition: Rc<Partition<D, R>>,
+    batch: ValidBatch,
+}
+
 /// A batch that is in its log and not yet durable.
 struct Pending<D: Disk, R: Runtime> {
     slot: usize,
@@ -86,14 +93,33 @@ struct Pending<D: Disk, R: Runtime> {
 }
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
-    /// Appends every batch, then waits until all of them are durable. Everything is appended before the first wait.
+    /// Appends every batch, then waits until all of them are durable. Everything is appended before the first wait, or
+    /// stands in its log's line, so that no request that comes later overtakes it.
     pub async fn produce(&self, request: ProduceShard) -> Vec<Produced> {
         let now_ms = self.runtime.wall_clock_ms();
         let mut produced = Vec::with_capacity(request.parts.len());
-        let mut pending = Vec::new();
+        let (mut pending, mut waiting) = (Vec::new(), Vec::new());
         for part in request.parts {
             let slot = part.slot;
-            match self.append(part, request.acks, now_ms) {
+            let appended = match self.check(part, request.acks, now_ms) {
+                Ok(ready) => match ready.partition.log.stand_in_line(ready.batch.len()) {
+                    Some(place) => {
+                        waiting.push((ready, place));
+                        continue;
+                    }
+                    None => self.append(ready, now_ms),
+                },
+                Err(refusal) => Err(refusal),
+            };
+            match appended {
+                Ok(appended) => pending.push(appended),
+                Err(refusal) => produced.push(Produced { slot, outcome: Err(refusal) }),
+            }
+        }
+        let deadline = self.runtime.now().saturating_add(request.timeout.max(FLUSH_WAIT_MIN));
+        for (ready, place) in waiting {
+            let slot = ready.slot;
+            match self.append_in_turn(ready, place, deadline).await {
                 Ok(appended) => pending.push(appended),
                 Err(refusal) => produced.push(Produced { slot, outcome: Err(refusal) }),
             }
@@ -102,7 +128,6 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             produced.extend(pending.into_iter().map(|done| Produced { slot: done.slot, outcome: Ok(done.stored) }));
             return produced;
         }
-        let deadline = self.runtime.now().saturating_add(request.timeout.max(FLUSH_WAIT_MIN));
         for Pending { slot, partition, end_offset, stored } in pending {
             let durable =
                 async { partition.log.durable(end_offset).await.map_err(|error| Refusal::from_commit(&error)) };
@@ -116,7 +141,31 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         produced
     }
 
-    fn append(&self, part: ProducePart, acks: i16, now_ms: i64) -> Result<Pending<D, R>, Refusal> {
+    /// For the producer there is no difference to a disk that takes long: it is told later.
+    async fn append_in_turn(
+        &self,
+        ready: Ready<D, R>,
+        place: Place<D, R>,
+        deadline: Instant,
+    ) -> Result<Pending<D, R>, Refusal> {
+        let turn = async {
+            place.turn().await;
+            Ok(())
+        };
+        let late = async {
+            self.timer.at(deadline).await;
+            Err(Refusal::of(ErrorCode::RequestTimedOut))
+        };
+        futures_lite::future::or(turn, late).await?;
+        // The topic may have gone meanwhile, and come again.
+        let now = self.leader(ready.partition.id).map_err(Refusal::of)?;
+        if !Rc::ptr_eq(&now, &ready.partition) {
+            return Err(Refusal::of(ErrorCode::NotLeaderOrFollower));
+        }
+        self.append(ready, self.runtime.wall_clock_ms())
+    }
+
+    fn check(&self, part: ProducePart, acks: i16, now_ms: i64) -> Result<Ready<D, R>, Refusal> {
         let ProducePart { slot, partition, records } = part;
         let partition = self.leader(partition).map_err(Refusal::of)?;
         let config = partition.config();
@@ -139,6 +188,11 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 "transactions are not served: there is no transaction coordinator",
             ));
         }
+        Ok(Ready { slot, partition, batch })
+    }
+
+    fn append(&self, ready: Ready<D, R>, now_ms: i64) -> Result<Pending<D, R>, Refusal> {
+        let Ready { slot, partition, batch } = ready;
         let (bytes, records) = (batch.len(), batch.header().record_count.unsigned_abs());
         let append = Append { batch, leader_epoch: partition.leader_epoch.get(), now_ms };
         let appended = partition
