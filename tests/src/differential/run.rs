@@ -31,10 +31,11 @@ const SETTLE: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// A key that has differed so often differs for good, and is not asked again.
 const PATIENCE: u64 = 20;
+/// Long enough for a virtual machine that stands still for a minute, which is nothing a broker did.
+const ANSWER_WAIT: Duration = Duration::from_secs(150);
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 /// Kafka shows a config before its logs go by it, and nothing tells when they do.
 const CONFIG_PAUSE: Duration = Duration::from_millis(20);
-const PRODUCERS_MAX: usize = 1000;
 /// Records carry times up to a minute and a half later than this before now.
 const RECORDS_BEFORE_NOW_MS: i64 = 600_000;
 const RUN_MS_MAX: i64 = 3 * 3_600_000;
@@ -96,7 +97,7 @@ impl Differential {
         for side in [0, 1] {
             let port = addresses[side].rsplit_once(':').and_then(|(_, port)| port.parse().ok());
             world.ports[side] = port.ok_or_else(|| io::Error::other(format!("{} has no port", addresses[side])))?;
-            let mut client = RawClient::connect(&addresses[side])?;
+            let mut client = connect(&addresses[side])?;
             let answer = client.call(
                 ApiKey::Metadata,
                 12,
@@ -230,7 +231,7 @@ impl Differential {
 
     fn client(&mut self, side: usize) -> Result<&mut RawClient, ClientError> {
         if self.clients[side].is_none() {
-            self.clients[side] = Some(RawClient::connect(&self.addresses[side])?);
+            self.clients[side] = Some(connect(&self.addresses[side])?);
         }
         self.clients[side].as_mut().ok_or(ClientError::Closed)
     }
@@ -280,7 +281,7 @@ impl Differential {
         };
         for effect in &request.effects {
             match effect {
-                Effect::Producer if self.world.producers.len() < PRODUCERS_MAX => {
+                Effect::Producer => {
                     if let (Some(one), Some(other)) = (number(0, "producer_id"), number(1, "producer_id"))
                         && one >= 0
                         && other >= 0
@@ -553,6 +554,12 @@ fn log_starts(answer: &Tree) -> Vec<(String, i32, i64)> {
         }
     }
     found
+}
+
+fn connect(address: &str) -> Result<RawClient, ClientError> {
+    let client = RawClient::connect(address)?;
+    client.stream().set_read_timeout(Some(ANSWER_WAIT)).map_err(ClientError::Socket)?;
+    Ok(client)
 }
 
 type Shape<'a> = Vec<(&'a str, i32)>;
