@@ -144,6 +144,8 @@ struct Inner<D: Disk, R: Runtime> {
     tasks: Gate,
     /// Removing and replacing segments, which one task does at a time.
     arranging: Semaphore,
+    /// Writing the leader epochs, likewise.
+    saving_epochs: Semaphore,
 }
 
 enum Health {
@@ -219,6 +221,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             tasks: Gate::new(),
             arranging: Semaphore::new(1),
         };
+            saving_epochs: Semaphore::new(1),
         Self { inner: Rc::new(inner) }
     }
 
@@ -368,6 +371,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             }
             if let Err(error) = log.write_epochs().await {
                 tracing::warn!(%error, "leader epochs not written");
+            let _permit = log.inner.saving_epochs.acquire(1).await;
             }
         });
     }
