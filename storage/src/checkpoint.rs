@@ -43,6 +43,12 @@ pub async fn replace_file<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Res
 
 /// Writes a file from its start, cut to `content`, and syncs it; not its directory.
 pub async fn write_file<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Result<(), DiskError> {
+    let file = write_unsynced(disk, path, content).await?;
+    file.sync_data().await.map_err(|e| DiskError::new("sync", path, e))
+}
+
+/// As [`write_file`], and any part of it may be gone with the power.
+pub async fn write_unsynced<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Result<D::File, DiskError> {
     let failed = |operation| move |e| DiskError::new(operation, path, e);
     let file = disk.open(path, OpenMode::CreateOrOpen).await.map_err(failed("create"))?;
     let mut position = 0;
@@ -54,7 +60,7 @@ pub async fn write_file<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Resul
         position += chunk.len() as u64;
     }
     file.truncate(content.len() as u64).await.map_err(failed("truncate"))?;
-    file.sync_data().await.map_err(failed("sync"))
+    Ok(file)
 }
 
 const WRITE_CHUNK_BYTES: usize = 256 << 10;

@@ -105,20 +105,21 @@ impl<D: Disk> DataDir<D> {
         self.path.join(dir_name(topic, partition))
     }
 
-    /// Makes a partition's directory with its topic id inside; durable when this returns. One that is there is completed.
+    /// Makes a partition's directory with its topic id inside. One that is there is completed. Neither is durable when this
+    /// returns, which would cost every new partition several flushes: the log sees to it before it has something to lose.
     pub async fn create_partition(&self, topic: &str, partition: i32, topic_id: Uuid) -> Result<PathBuf, DiskError> {
         let dir = self.partition_path(topic, partition);
         let metadata = checkpoint::read_file(&self.disk, &dir.join(PARTITION_METADATA_FILE)).await?;
         if metadata.as_deref().and_then(decode_metadata) == Some(topic_id) {
-            // It is written last, so everything before it is durable.
             return Ok(dir);
         }
         self.disk.create_dir_all(&dir).await.map_err(|e| DiskError::new("create directory", &dir, e))?;
-        self.sync().await?;
-        self.write_topic_id(&dir_name(topic, partition), topic_id).await?;
+        let path = dir.join(PARTITION_METADATA_FILE);
+        checkpoint::write_unsynced(&self.disk, &path, encode_metadata(topic_id).as_bytes()).await?;
         Ok(dir)
     }
 
+    /// Gives a directory its topic id; durable when this returns.
     pub async fn write_topic_id(&self, dir_name: &str, topic_id: Uuid) -> Result<(), DiskError> {
         let path = self.path.join(dir_name).join(PARTITION_METADATA_FILE);
         checkpoint::replace_file(&self.disk, &path, encode_metadata(topic_id).as_bytes()).await

@@ -5,12 +5,14 @@
 //! under load rounds grow, without load a batch is committed alone.
 
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use walser_protocol::records::batch::{BATCH_HEADER_BYTES, BatchHeader};
 
+use crate::data_dir::partition::PARTITION_METADATA_FILE;
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline};
 use crate::runtime::{Instant, Runtime};
@@ -231,10 +233,33 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             }
             return Ok(file);
         }
+        if !self.inner.state.borrow().is_dir_durable {
+            self.sync_names().await?;
+        }
         let file = segment.file(&self.inner.disk, OpenMode::CreateOrOpen).await?;
         let dir = &self.inner.dir;
         self.inner.disk.sync_dir(dir).await.map_err(|e| Failure::Lost(DiskError::new("sync directory", dir, e)))?;
         Ok(file)
+    }
+
+    /// What was left undone when the directory was made: its own name and its topic id have to be there after a power cut
+    /// if a record in it is.
+    async fn sync_names(&self) -> Result<(), Failure> {
+        let (disk, dir) = (&self.inner.disk, &self.inner.dir);
+        let lost = |operation, path: &Path, e| Failure::Lost(DiskError::new(operation, path, e));
+        let path = dir.join(PARTITION_METADATA_FILE);
+        match disk.open(&path, OpenMode::ReadWrite).await {
+            Ok(file) => file.sync_data().await.map_err(|e| lost("sync", &path, e))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(DiskError::new("open", &path, error).into()),
+        }
+        disk.sync_dir(dir).await.map_err(|e| lost("sync directory", dir, e))?;
+        if let Some(parent) = dir.parent() {
+            disk.sync_dir(parent).await.map_err(|e| lost("sync directory", parent, e))?;
+        }
+        self.inner.state.borrow_mut().is_dir_durable = true;
+        self.save_epochs();
+        Ok(())
     }
 
     fn reserve_ahead(&self, segment: &Rc<Segment<D::File>>, file: &D::File) {

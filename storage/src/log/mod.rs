@@ -166,6 +166,8 @@ struct State<F> {
     producers: ProducerStates,
     staged: VecDeque<Staged<F>>,
     staged_bytes: usize,
+    /// The directory's own name and its topic id are on stable storage. Before that the log has no file of its own.
+    is_dir_durable: bool,
     /// What is in the files but not known to be on stable storage.
     unsynced: commit::Unsynced<F>,
     /// Up to here a sync is wanted whatever the durability level.
@@ -219,9 +221,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             progress: Notify::new(),
             listener: RefCell::new(None),
             tasks: Gate::new(),
+            saving_epochs: Semaphore::new(1),
             arranging: Semaphore::new(1),
         };
-            saving_epochs: Semaphore::new(1),
         Self { inner: Rc::new(inner) }
     }
 
@@ -354,10 +356,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         state.producers.first_unstable_offset()
     }
 
-    /// Writes the leader epochs in a task of their own. They are found again in the batches, so nobody waits for it.
+    /// Writes the leader epochs in a task of their own. They are found again in the batches, so nobody waits for it. Those
+    /// of a log that never had a batch are written with its first one.
     fn save_epochs(&self) {
         let version = {
             let mut state = self.inner.state.borrow_mut();
+            if !state.is_dir_durable {
+                return;
+            }
             state.epochs_changed += 1;
             state.epochs_changed
         };
@@ -365,13 +371,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let log = self.clone();
         self.inner.runtime.spawn(async move {
             let _guard = guard;
+            let _permit = log.inner.saving_epochs.acquire(1).await;
             // Of several changes in one turn only the last is written.
             if log.inner.state.borrow().epochs_changed != version {
                 return;
             }
             if let Err(error) = log.write_epochs().await {
                 tracing::warn!(%error, "leader epochs not written");
-            let _permit = log.inner.saving_epochs.acquire(1).await;
             }
         });
     }

@@ -89,6 +89,7 @@ struct Recovered<F> {
     producers: ProducerStates,
     log_end_offset: i64,
     report: RecoveryReport,
+    is_dir_durable: bool,
 }
 
 impl<D: Disk, R: Runtime> Log<D, R> {
@@ -115,6 +116,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             // Offsets are not given twice, even when every file is gone.
             log_end_offset: first_offset.unwrap_or(open.recovery_point.unwrap_or(0).max(log_start_offset)),
             report: RecoveryReport::default(),
+            is_dir_durable: false,
         };
         let scan_from = recovered.take_trusted(&open, &found, trusted_to);
         let snapshot_at = recovered.load_producers(&open, &files.snapshots).await?;
@@ -130,6 +132,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         recovered.log_end_offset = recovered.log_end_offset.max(log_start_offset);
         let is_clean =
             open.is_clean && recovered.report.scanned_bytes == 0 && snapshot_at == Some(recovered.log_end_offset);
+        // The first segment's file comes after both.
+        recovered.is_dir_durable = first_offset.is_some();
         Ok(open.finish(recovered, log_start_offset, files.snapshots, is_clean))
     }
 }
@@ -152,7 +156,8 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
         snapshots: BTreeSet<i64>,
         is_clean: bool,
     ) -> (Log<D, R>, RecoveryReport) {
-        let Recovered { mut segments, to_seal, mut epochs, mut producers, log_end_offset, report } = recovered;
+        let Recovered { mut segments, to_seal, mut epochs, mut producers, log_end_offset, report, is_dir_durable } =
+            recovered;
         if segments.is_empty() {
             let segment = Rc::new(Segment::new(&self.dir, log_end_offset, self.now_ms));
             segments.insert(log_end_offset, segment);
@@ -176,6 +181,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             producers,
             staged: VecDeque::new(),
             staged_bytes: 0,
+            is_dir_durable,
             unsynced: Unsynced::default(),
             flush_to: 0,
             to_seal,

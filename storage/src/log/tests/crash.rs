@@ -164,3 +164,54 @@ fn what_recovery_found_is_durable() {
         assert_eq!(runtime.block_on(read_all(&log, 0)), served, "seed {seed}");
     }
 }
+
+#[test]
+fn a_partition_is_there_when_its_first_record_is() {
+    // Rule: making a partition waits for no flush, and yet its name and its topic id are there after a power cut, wherever it
+    // falls, once a record of it was acknowledged.
+    use crate::data_dir::DataDir;
+    use walser_protocol::types::Uuid;
+
+    let topic_id = Uuid::from_bytes([7; 16]);
+    for cut_at in 1.. {
+        let runtime = SimulatedRuntime::new(cut_at);
+        let disk = SimulatedDisk::new(&runtime);
+        runtime.block_on(async {
+            disk.create_dir_all(Path::new("/data")).await.expect("an empty disk");
+            disk.sync_dir(Path::new("/")).await.expect("no fault");
+        });
+        let mut world = World { runtime, disk, config: LogConfig::default(), tail_bytes: 6000 };
+        world.disk.cut_power_at(cut_at);
+        let acknowledged = Cell::new(0);
+        let work = async {
+            let dir = DataDir::at(world.disk.clone(), "/data").create_partition("topic", 0, topic_id).await?;
+            assert_eq!(dir, Path::new(DIR));
+            let (log, _) = world.open(false, None).await;
+            log.begin_epoch(3);
+            let appended = append(&log, &mut Model::default(), batch(2, 100, NOW, None)).expect("no fault");
+            if log.durable(appended.end_offset()).await.is_ok() {
+                acknowledged.set(appended.end_offset());
+            }
+            log.close().await.ok();
+            Ok::<_, DiskError>(())
+        };
+        let is_finished = world.runtime.block_on_unless(work, || world.disk.has_lost_power()).is_ok();
+        world.runtime.crash();
+        world.disk = world.disk.crash(&world.runtime);
+        if acknowledged.get() > 0 {
+            let found = world.runtime.block_on(DataDir::at(world.disk.clone(), "/data").list_partitions());
+            let found = found.expect("no fault");
+            assert_eq!(found.first().and_then(|found| found.topic_id), Some(topic_id), "cut at {cut_at}");
+            let (log, _) = world.runtime.block_on(world.open(false, None));
+            assert_eq!(
+                (log.log_end_offset(), log.latest_epoch().map(|epoch| epoch.epoch)),
+                (2, Some(3)),
+                "cut at {cut_at}"
+            );
+        }
+        if is_finished {
+            assert!(cut_at > 8, "the work does something");
+            break;
+        }
+    }
+}
