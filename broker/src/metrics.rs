@@ -95,6 +95,22 @@ pub struct ShardMetrics {
     pub log_bytes: Gauge,
     /// Group commits completed.
     pub commits: Counter,
+    // Compaction.
+    pub compaction_passes: Counter,
+    /// Bytes of the segments that passes went over, before and after.
+    pub compaction_bytes_before: Counter,
+    pub compaction_bytes_after: Counter,
+    /// Logs that cannot be compacted, and their dirty bytes.
+    pub compaction_uncleanable: Gauge,
+    pub compaction_uncleanable_bytes: Gauge,
+    /// Of the dirtiest log.
+    pub compaction_max_dirty_percent: Gauge,
+    /// Since logs were last looked at.
+    pub compaction_idle_ms: Gauge,
+    /// Of the last pass: how full its map was, which part of the bytes stayed, how long it took.
+    pub compaction_buffer_percent: Gauge,
+    pub compaction_recopy_percent: Gauge,
+    pub compaction_seconds: Gauge,
     pub fetch_purgatory: Gauge,
     pub produce_purgatory: Gauge,
     pub fetch_sessions: Gauge,
@@ -132,6 +148,16 @@ impl Default for ShardMetrics {
             partitions_offline: Gauge::default(),
             log_bytes: Gauge::default(),
             commits: Counter::default(),
+            compaction_passes: Counter::default(),
+            compaction_bytes_before: Counter::default(),
+            compaction_bytes_after: Counter::default(),
+            compaction_uncleanable: Gauge::default(),
+            compaction_uncleanable_bytes: Gauge::default(),
+            compaction_max_dirty_percent: Gauge::default(),
+            compaction_idle_ms: Gauge::default(),
+            compaction_buffer_percent: Gauge::default(),
+            compaction_recopy_percent: Gauge::default(),
+            compaction_seconds: Gauge::default(),
             fetch_purgatory: Gauge::default(),
             produce_purgatory: Gauge::default(),
             fetch_sessions: Gauge::default(),

@@ -1,7 +1,7 @@
 //! Small files replaced as a whole: the old content or the new one survives a crash, never a mixture.
 //!
-//! `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and `replication-offset-checkpoint` in a data
-//! directory, text, one partition a line:
+//! `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `cleaner-offset-checkpoint` and
+//! `replication-offset-checkpoint` in a data directory, text, one partition a line:
 //! ```text
 //! 0                    version
 //! 1                    entries
@@ -22,6 +22,8 @@ use crate::error::DiskError;
 pub const RECOVERY_POINT_FILE: &str = "recovery-point-offset-checkpoint";
 /// Where a log begins when that is above its first segment.
 pub const LOG_START_OFFSET_FILE: &str = "log-start-offset-checkpoint";
+/// Up to where a log is compacted.
+pub const CLEANER_OFFSET_FILE: &str = "cleaner-offset-checkpoint";
 /// High watermarks.
 pub const REPLICATION_OFFSET_FILE: &str = "replication-offset-checkpoint";
 /// No small file is read into memory beyond this.

@@ -63,6 +63,14 @@ impl<'a> BrokerView<'a> {
         }
     }
 
+    /// A number with a fraction that has a default.
+    pub fn double(&self, name: &str) -> f64 {
+        match self.value(name) {
+            Some(Value::Double(number)) => number,
+            other => panic!("{name} is no number with a default but {other:?}"),
+        }
+    }
+
     /// A flag that has a default.
     pub fn boolean(&self, name: &str) -> bool {
         match self.value(name) {

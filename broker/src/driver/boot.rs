@@ -12,7 +12,7 @@ use walser_machine::metadata::controller::{Command, Controller, ControllerSettin
 use walser_machine::metadata::records::BrokerEndpoint;
 use walser_protocol::types::Uuid;
 use walser_storage::checkpoint::{
-    LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
+    CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
 };
 use walser_storage::data_dir::partition::FoundDir;
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
@@ -125,6 +125,7 @@ pub async fn read<D: Disk>(data_dir: &DataDir<D>, checkpoints: &Checkpoints<D>) 
     Ok(Boot {
         recovery_points: checkpoints.recovery_points(),
         log_start_offsets: checkpoints.log_start_offsets(),
+        first_dirty_offsets: checkpoints.first_dirty_offsets(),
         is_clean: data_dir.take_clean_mark().await?,
     })
 }
@@ -171,8 +172,11 @@ pub async fn seal<D: Disk>(data_dir: &DataDir<D>, closed: &[ClosedLog], is_clean
     let checkpoint = |offset: fn(&ClosedLog) -> i64| OffsetCheckpoint {
         offsets: closed.iter().map(|log| (log.offsets.key(), offset(log))).collect(),
     };
+    let mut first_dirty_offsets = checkpoint(|log| log.offsets.first_dirty_offset);
+    first_dirty_offsets.offsets.retain(|_, offset| *offset > 0);
     data_dir.write_checkpoint(RECOVERY_POINT_FILE, &checkpoint(|log| log.offsets.recovery_point)).await?;
     data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &checkpoint(|log| log.offsets.log_start_offset)).await?;
+    data_dir.write_checkpoint(CLEANER_OFFSET_FILE, &first_dirty_offsets).await?;
     data_dir.write_checkpoint(REPLICATION_OFFSET_FILE, &checkpoint(|log| log.high_watermark)).await?;
     if is_clean {
         data_dir.write_clean_mark(-1).await?;

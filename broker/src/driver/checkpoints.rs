@@ -1,4 +1,4 @@
-//! Where every log begins and up to where it is durable, for the next start. On the control executor: Kafka keeps the offsets
+//! Where every log begins, up to where it is durable and up to where compacted, for the next start. On the control executor: Kafka keeps the offsets
 //! of all partitions of a data directory in one file each, and the partitions are those of all shards.
 //!
 //! The files name topics, not their ids. So what they say of a deleted topic is gone from them before its name can be used
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use walser_machine::metadata::{MetadataDelta, MetadataImage};
-use walser_storage::checkpoint::{LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
+use walser_storage::checkpoint::{CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
 use walser_storage::data_dir::DataDir;
 use walser_storage::data_dir::partition::{DirKind, DirName, FoundDir};
 use walser_storage::disk::Disk;
@@ -26,6 +26,8 @@ pub struct LogOffsets {
     pub topic: Arc<str>,
     pub recovery_point: i64,
     pub log_start_offset: i64,
+    /// 0 where nothing was compacted.
+    pub first_dirty_offset: i64,
 }
 
 impl LogOffsets {
@@ -35,7 +37,7 @@ impl LogOffsets {
     }
 }
 
-/// The two files of a data directory.
+/// The three files of a data directory.
 pub struct Checkpoints<D> {
     data_dir: DataDir<D>,
     image: RefCell<Arc<MetadataImage>>,
@@ -58,6 +60,7 @@ impl<D: Disk> Checkpoints<D> {
     ) -> Result<Rc<Self>, DiskError> {
         let recovery_points = data_dir.read_checkpoint(RECOVERY_POINT_FILE).await?.offsets;
         let log_start_offsets = data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?.offsets;
+        let first_dirty_offsets = data_dir.read_checkpoint(CLEANER_OFFSET_FILE).await?.offsets;
         let mut offsets = BTreeMap::new();
         for dir in found {
             let DirName { topic, partition, kind: DirKind::Partition } = &dir.name else { continue };
@@ -67,7 +70,8 @@ impl<D: Disk> Checkpoints<D> {
             }
             let key = (topic.name.to_string(), *partition);
             let (recovery_point, log_start_offset) = (recovery_points.get(&key), log_start_offsets.get(&key));
-            if recovery_point.is_none() && log_start_offset.is_none() {
+            let first_dirty_offset = first_dirty_offsets.get(&key);
+            if recovery_point.is_none() && log_start_offset.is_none() && first_dirty_offset.is_none() {
                 continue;
             }
             let id = PartitionId { topic_id: topic.topic_id, index: *partition };
@@ -76,10 +80,12 @@ impl<D: Disk> Checkpoints<D> {
                 topic: Arc::clone(&topic.name),
                 recovery_point: recovery_point.copied().unwrap_or(0),
                 log_start_offset: log_start_offset.copied().unwrap_or(0),
+                first_dirty_offset: first_dirty_offset.copied().unwrap_or(0),
             };
             offsets.insert(id, kept);
         }
-        let stale = recovery_points.len().max(log_start_offsets.len()) > offsets.len();
+        let files = [&recovery_points, &log_start_offsets, &first_dirty_offsets];
+        let stale = files.into_iter().any(|file| file.len() > offsets.len());
         let checkpoints = Rc::new(Self {
             data_dir,
             image: RefCell::new(image),
@@ -95,12 +101,17 @@ impl<D: Disk> Checkpoints<D> {
 
     /// As the files have them.
     pub fn recovery_points(&self) -> OffsetCheckpoint {
-        self.encode(|kept| kept.recovery_point)
+        self.encode(|kept| Some(kept.recovery_point))
     }
 
     /// As the files have them.
     pub fn log_start_offsets(&self) -> OffsetCheckpoint {
-        self.encode(|kept| kept.log_start_offset)
+        self.encode(|kept| Some(kept.log_start_offset))
+    }
+
+    /// As the file has them: only logs that were compacted are in it.
+    pub fn first_dirty_offsets(&self) -> OffsetCheckpoint {
+        self.encode(|kept| Some(kept.first_dirty_offset).filter(|&offset| offset > 0))
     }
 
     /// Goes with the metadata, before anybody is told of the change: what is kept of deleted topics goes.
@@ -137,7 +148,7 @@ impl<D: Disk> Checkpoints<D> {
         self.ended.set(true);
     }
 
-    /// Writes both files, unless all changes so far are in them.
+    /// Writes the files, unless all changes so far are in them.
     async fn write(&self) -> Result<(), DiskError> {
         let wanted = self.changed.get();
         let _permit = self.writing.acquire(1).await;
@@ -146,14 +157,17 @@ impl<D: Disk> Checkpoints<D> {
         }
         let changed = self.changed.get();
         let (recovery_points, log_start_offsets) = (self.recovery_points(), self.log_start_offsets());
+        let first_dirty_offsets = self.first_dirty_offsets();
         self.data_dir.write_checkpoint(RECOVERY_POINT_FILE, &recovery_points).await?;
         self.data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &log_start_offsets).await?;
+        self.data_dir.write_checkpoint(CLEANER_OFFSET_FILE, &first_dirty_offsets).await?;
         self.written.set(changed);
         Ok(())
     }
 
-    fn encode(&self, offset: impl Fn(&LogOffsets) -> i64) -> OffsetCheckpoint {
+    fn encode(&self, offset: impl Fn(&LogOffsets) -> Option<i64>) -> OffsetCheckpoint {
         let offsets = self.offsets.borrow();
-        OffsetCheckpoint { offsets: offsets.values().map(|kept| (kept.key(), offset(kept))).collect() }
+        let entry = |kept: &LogOffsets| offset(kept).map(|offset| (kept.key(), offset));
+        OffsetCheckpoint { offsets: offsets.values().filter_map(entry).collect() }
     }
 }

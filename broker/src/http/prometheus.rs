@@ -50,6 +50,7 @@ pub(super) fn render(metrics: &Metrics) -> String {
     render_topics(&mut text, &shards);
     render_requests(&mut text, &shards);
     render_cluster(&mut text, metrics, &shards);
+    render_compaction(&mut text, &shards);
     render_shards(&mut text, &shards);
     render_process(&mut text);
     text.0
@@ -233,6 +234,65 @@ fn render_cluster(text: &mut Text, metrics: &Metrics, shards: &[Arc<ShardMetrics
     ];
     for (name, help, value) in gauges {
         text.single(&Family(name, Gauge, help), value);
+    }
+}
+
+/// Sums over the shards.
+const COMPACTION_SUMS: &[(Family, Read)] = &[
+    (
+        Family(
+            "kafka_log_logcleanermanager_uncleanable_partitions_count",
+            Gauge,
+            "Logs that cannot be compacted until the next start.",
+        ),
+        |s| s.compaction_uncleanable.value(),
+    ),
+    (
+        Family("kafka_log_logcleanermanager_uncleanable_bytes", Gauge, "Dirty bytes of logs that cannot be compacted."),
+        |s| s.compaction_uncleanable_bytes.value(),
+    ),
+    (Family("walser_compaction_passes_total", Counter, "Passes of compaction over a log."), |s| {
+        s.compaction_passes.value()
+    }),
+    (Family("walser_compaction_bytes_before_total", Counter, "Bytes that passes of compaction went over."), |s| {
+        s.compaction_bytes_before.value()
+    }),
+    (Family("walser_compaction_bytes_after_total", Counter, "Bytes that passes of compaction left of them."), |s| {
+        s.compaction_bytes_after.value()
+    }),
+];
+
+/// The largest of the shards.
+const COMPACTION_MAXIMA: &[(Family, Read)] = &[
+    (Family("kafka_log_logcleanermanager_max_dirty_percent", Gauge, "Dirty part of the dirtiest log."), |s| {
+        s.compaction_max_dirty_percent.value()
+    }),
+    (
+        Family("kafka_log_logcleanermanager_time_since_last_run_ms", Gauge, "Since compaction last looked for work."),
+        |s| s.compaction_idle_ms.value(),
+    ),
+    (
+        Family(
+            "kafka_log_logcleaner_max_buffer_utilization_percent",
+            Gauge,
+            "How full the last pass had its map of keys.",
+        ),
+        |s| s.compaction_buffer_percent.value(),
+    ),
+    (Family("kafka_log_logcleaner_cleaner_recopy_percent", Gauge, "Part of the bytes that the last pass kept."), |s| {
+        s.compaction_recopy_percent.value()
+    }),
+    (Family("kafka_log_logcleaner_max_clean_time_secs", Gauge, "Time the last pass took."), |s| {
+        s.compaction_seconds.value()
+    }),
+];
+
+fn render_compaction(text: &mut Text, shards: &[Arc<ShardMetrics>]) {
+    for (family, read) in COMPACTION_SUMS {
+        text.single(family, sum(shards, *read));
+    }
+    for (family, read) in COMPACTION_MAXIMA {
+        text.single(family, shards.iter().map(|shard| read(shard)).max().unwrap_or(0));
     }
 }
 

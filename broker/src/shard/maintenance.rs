@@ -4,13 +4,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_lite::future::or;
+use walser_storage::compaction::HashKey;
+use walser_storage::compaction::throttle::Throttle;
 use walser_storage::runtime::Runtime;
 
 use super::Shard;
 use crate::config::view::BrokerView;
+use crate::driver::partition::compaction::CleanerSettings;
 
 /// An interval of 0 would keep the shard busy.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Of the memory for frames: as much again may the maps of keys of all shards take, in memory of their own. It is an eighth
+/// of `walser.memory`.
+const COMPACTION_SHARE: usize = 2;
 
 /// Keeps recovery points and log starts up to date on disk, so that a start after a crash has little to look at.
 pub async fn note_offsets(shard: Rc<Shard>) {
@@ -40,6 +47,60 @@ pub async fn apply_retention(shard: Rc<Shard>) {
             return;
         }
     }
+}
+
+/// Compacts logs, the dirtiest first, and waits for `log.cleaner.backoff.ms` when none is due. Settings are looked at before
+/// every pass.
+pub async fn compact(shard: Rc<Shard>) {
+    if !BrokerView::fixed(shard.config()).boolean("log.cleaner.enable") {
+        return;
+    }
+    let mut secret = [0; 16];
+    if let Err(error) = getrandom::fill(&mut secret) {
+        tracing::error!(shard = %shard.id, %error, "no random numbers: logs are not compacted");
+        return;
+    }
+    let halves = secret.as_chunks::<8>().0;
+    let hash_key = HashKey::new([u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])]);
+    let throttle = Throttle::new(f64::INFINITY);
+    shard.wait_image().await;
+    while !shard.is_stopping() {
+        let wait = compact_once(&shard, hash_key, &throttle).await;
+        if let Some(wait) = wait
+            && !pause(&shard, wait).await
+        {
+            return;
+        }
+    }
+}
+
+/// How long to wait before the next look; `None` when there may be more to do at once.
+async fn compact_once(shard: &Rc<Shard>, hash_key: HashKey, throttle: &Throttle) -> Option<Duration> {
+    let image = shard.image();
+    let view = shard.broker_view(&image);
+    let ms = |name| Duration::from_millis(u64::try_from(view.integer(name)).unwrap_or(0)).max(INTERVAL_MIN);
+    let backoff = ms("log.cleaner.backoff.ms");
+    if view.integer("log.cleaner.threads") == 0 {
+        return Some(backoff);
+    }
+    let shard_count = usize::from(shard.placement.shard_count());
+    let bytes = |name| usize::try_from(view.integer(name)).unwrap_or(0);
+    throttle.set_rate(view.double("log.cleaner.io.max.bytes.per.second") / shard_count as f64);
+    let map_bytes_max =
+        bytes("log.cleaner.dedupe.buffer.size").min(shard.settings.frame_memory_bytes / COMPACTION_SHARE);
+    let settings = CleanerSettings {
+        hash_key,
+        map_bytes_max: map_bytes_max / shard_count,
+        map_load_max: view.double("log.cleaner.io.buffer.load.factor"),
+        read_bytes: bytes("log.cleaner.io.buffer.size"),
+        throttle,
+    };
+    let compacted = shard.partitions.compact_dirtiest(&settings, &async || shard.governor.slice().await).await;
+    let Some(partition) = compacted else { return Some(backoff) };
+    // Retention leaves a log alone that is being compacted.
+    shard.partitions.apply_retention_to(&partition).await;
+    shard.note_offsets(vec![partition.offsets()]).await;
+    None
 }
 
 fn interval(shard: &Shard, name: &str) -> Duration {

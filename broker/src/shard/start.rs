@@ -429,6 +429,7 @@ fn start_internals(shard: &Rc<Shard>) {
     spawn_inside(&shard.runtime, &shard.gates.internals, timing);
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::note_offsets(Rc::clone(shard)));
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::apply_retention(Rc::clone(shard)));
+    spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::compact(Rc::clone(shard)));
     let reaping = Rc::clone(shard);
     let reaper = async move { or(reaping.connections.run_reaper(&reaping.runtime), reaping.stopping()).await };
     spawn_inside(&shard.runtime, &shard.gates.internals, reaper);

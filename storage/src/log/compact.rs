@@ -92,10 +92,14 @@ impl CompactError {
 }
 
 impl<D: Disk, R: Runtime> Log<D, R> {
-    /// Everything below was compacted, as far as the topic's configuration asked for it.
+    /// Everything below was compacted; 0 when nothing ever was. For `cleaner-offset-checkpoint`.
     pub fn first_dirty_offset(&self) -> i64 {
-        let state = self.inner.state.borrow();
-        state.first_dirty_offset.max(state.log_start_offset)
+        self.inner.state.borrow().first_dirty_offset
+    }
+
+    /// Ends a pass that runs, as soon as what is in flight is done, and lets none begin.
+    pub fn stop_compacting(&self) {
+        self.inner.state.borrow_mut().is_compacting_over = true;
     }
 
     /// What a pass would do now; `None` where there is none to be done. `stable_end_offset`: exclusive, where the first
@@ -444,7 +448,8 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
     }
 
     fn check_open(&self) -> Result<(), CompactError> {
-        if self.log.inner.state.borrow().is_closing { Err(CompactError::Closing) } else { Ok(()) }
+        let state = self.log.inner.state.borrow();
+        if state.is_closing || state.is_compacting_over { Err(CompactError::Closing) } else { Ok(()) }
     }
 }
 

@@ -187,6 +187,8 @@ struct State<F> {
     clean_at: Option<i64>,
     /// Everything below has been compacted.
     first_dirty_offset: i64,
+    /// No pass of compaction goes on or begins.
+    is_compacting_over: bool,
     /// A segment that is taking the place of others.
     swap: Option<Rc<swap::Swap<F>>>,
     /// Counts replacements of segments: who read in between may have met names that were somebody else's.

@@ -194,6 +194,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             snapshots: snapshots.into_iter().filter(|&offset| offset <= log_end_offset).collect(),
             clean_at: is_clean.then_some(log_end_offset),
             first_dirty_offset: self.first_dirty_offset.filter(|&offset| offset <= log_end_offset).unwrap_or(0),
+            is_compacting_over: false,
             swap: None,
             exchanges: 0,
             uses: 0,

@@ -72,26 +72,26 @@ keys! { KEYS:
         "Time to report a failed log directory before the broker stops.";
     "log.initial.task.delay.ms" Long = Some("30000"), AtLeast(0), ReadOnly, Acted hidden,
         "Delay of the first run of background tasks.";
-    "log.cleaner.threads" Int = Some("1"), AtLeast(0), ClusterWide, Inert,
-        "Compaction threads; here the governor of each shard schedules compaction.";
-    "log.cleaner.io.max.bytes.per.second" Double = Some("1.7976931348623157E308"), Any, ClusterWide, Inert,
-        "Disk bandwidth compaction may use.";
-    "log.cleaner.dedupe.buffer.size" Long = Some("134217728"), Any, ClusterWide, Inert,
-        "Memory for the offset maps of compaction.";
-    "log.cleaner.io.buffer.size" Int = Some("524288"), AtLeast(0), ClusterWide, Inert,
-        "Memory for the read and write buffers of compaction.";
-    "log.cleaner.io.buffer.load.factor" Double = Some("0.9"), Any, ClusterWide, Inert,
-        "How full an offset map may get.";
-    "log.cleaner.backoff.ms" Long = Some("15000"), AtLeast(0), ClusterWide, Inert,
+    "log.cleaner.threads" Int = Some("1"), AtLeast(0), ClusterWide, Acted,
+        "Threads for compaction: 0 for none, else each shard compacts one log at a time.";
+    "log.cleaner.io.max.bytes.per.second" Double = Some("1.7976931348623157E308"), Any, ClusterWide, Acted,
+        "Bytes compaction of all logs together may read and write in a second.";
+    "log.cleaner.dedupe.buffer.size" Long = Some("134217728"), Any, ClusterWide, Acted,
+        "Memory for the maps of keys of all shards together, at most an eighth of walser.memory.";
+    "log.cleaner.io.buffer.size" Int = Some("524288"), AtLeast(0), ClusterWide, Acted,
+        "Bytes compaction reads at once, at least 16 KiB, at most 4 MiB.";
+    "log.cleaner.io.buffer.load.factor" Double = Some("0.9"), Any, ClusterWide, Acted,
+        "How full a map of keys may get.";
+    "log.cleaner.backoff.ms" Long = Some("15000"), AtLeast(0), ClusterWide, Acted,
         "Pause of compaction when there is nothing to do.";
-    "log.cleaner.min.cleanable.ratio" Double = Some("0.5"), Fraction(0.0, 1.0), ClusterWide, Inert,
+    "log.cleaner.min.cleanable.ratio" Double = Some("0.5"), Fraction(0.0, 1.0), ClusterWide, Acted,
         "Least share of dirty bytes that makes a log worth compacting.";
-    "log.cleaner.enable" Boolean = Some("true"), Any, ReadOnly, Inert,
+    "log.cleaner.enable" Boolean = Some("true"), Any, ReadOnly, Acted,
         "Whether compaction runs.";
-    "log.cleaner.delete.retention.ms" Long = Some("86400000"), AtLeast(0), ClusterWide, Inert,
+    "log.cleaner.delete.retention.ms" Long = Some("86400000"), AtLeast(0), ClusterWide, Acted,
         "How long deletion markers are kept after compaction.";
-    "log.cleaner.min.compaction.lag.ms" Long = Some("0"), AtLeast(0), ClusterWide, Inert,
+    "log.cleaner.min.compaction.lag.ms" Long = Some("0"), AtLeast(0), ClusterWide, Acted,
         "Least age of records compaction may touch.";
-    "log.cleaner.max.compaction.lag.ms" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Inert,
+    "log.cleaner.max.compaction.lag.ms" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Acted,
         "Age by which records must have been compacted.";
 }

@@ -26,15 +26,15 @@ keys! { KEYS:
         "Largest size a record batch may have after decompression.";
     "index.interval.bytes" Int = Some("4096"), AtLeast(0), ClusterWide, Acted ~ "log.index.interval.bytes",
         "Log bytes between two entries of the offset index.";
-    "delete.retention.ms" Long = Some("86400000"), AtLeast(0), ClusterWide, Inert ~ "log.cleaner.delete.retention.ms",
+    "delete.retention.ms" Long = Some("86400000"), AtLeast(0), ClusterWide, Acted ~ "log.cleaner.delete.retention.ms",
         "How long deletion markers are kept after compaction.";
-    "min.compaction.lag.ms" Long = Some("0"), AtLeast(0), ClusterWide, Inert ~ "log.cleaner.min.compaction.lag.ms",
+    "min.compaction.lag.ms" Long = Some("0"), AtLeast(0), ClusterWide, Acted ~ "log.cleaner.min.compaction.lag.ms",
         "Least age of records compaction may touch.";
-    "max.compaction.lag.ms" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Inert ~ "log.cleaner.max.compaction.lag.ms",
+    "max.compaction.lag.ms" Long = Some("9223372036854775807"), AtLeast(1), ClusterWide, Acted ~ "log.cleaner.max.compaction.lag.ms",
         "Age by which records must have been compacted.";
     "file.delete.delay.ms" Long = Some("60000"), AtLeast(0), ClusterWide, Acted ~ "log.segment.delete.delay.ms",
         "Time between a file's removal from its log and from the disk.";
-    "min.cleanable.dirty.ratio" Double = Some("0.5"), Fraction(0.0, 1.0), ClusterWide, Inert ~ "log.cleaner.min.cleanable.ratio",
+    "min.cleanable.dirty.ratio" Double = Some("0.5"), Fraction(0.0, 1.0), ClusterWide, Acted ~ "log.cleaner.min.cleanable.ratio",
         "Least share of dirty bytes that makes the log worth compacting.";
     "cleanup.policy" List = Some("delete"), ListOf(&["compact", "delete"]), ClusterWide, Acted ~ "log.cleanup.policy",
         "What happens to old segments: delete, compact, both, or, when empty, nothing.";

@@ -4,6 +4,7 @@
 //! log here. Requests come through `shard/service`, one message per shard; what a request changes is changed before its
 //! first wait, so requests take effect in the order in which they were dispatched.
 
+pub mod compaction;
 pub mod fetch;
 pub mod offsets;
 pub mod produce;
@@ -21,8 +22,8 @@ use walser_storage::cache::tail::TailBudget;
 use walser_storage::data_dir::DataDir;
 use walser_storage::disk::Disk;
 use walser_storage::log::Log;
-use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Gate;
+use walser_storage::runtime::{Instant, Runtime};
 
 use crate::config::topic::TopicConfig;
 use crate::driver::checkpoints::LogOffsets;
@@ -46,8 +47,10 @@ pub struct Partition<D: Disk, R: Runtime> {
     pub leader_epoch: Cell<i32>,
     config: RefCell<Rc<TopicConfig>>,
     waiters: Rc<Waiters>,
-    /// Recovery point and log start as they were last given to [`Partitions::moved_offsets`].
-    noted: Cell<(i64, i64)>,
+    /// Recovery point, log start and first dirty offset as they were last given to [`Partitions::moved_offsets`].
+    noted: Cell<(i64, i64, i64)>,
+    /// Compaction has failed in a way that does not pass.
+    is_uncleanable: Cell<bool>,
 }
 
 impl<D: Disk, R: Runtime> Partition<D, R> {
@@ -55,13 +58,14 @@ impl<D: Disk, R: Runtime> Partition<D, R> {
         Rc::clone(&self.config.borrow())
     }
 
-    /// Where the log begins and up to where it is durable.
+    /// Where the log begins, up to where it is durable and compacted.
     pub fn offsets(&self) -> LogOffsets {
         LogOffsets {
             id: self.id,
             topic: Arc::clone(&self.topic),
             recovery_point: self.log.recovery_point(),
             log_start_offset: self.log.log_start_offset(),
+            first_dirty_offset: self.log.first_dirty_offset(),
         }
     }
 
@@ -115,6 +119,8 @@ pub struct Partitions<D: Disk, R: Runtime> {
     parked: RefCell<BTreeMap<WaitId, Rc<walser_storage::runtime::channel::Notify>>>,
     /// Opening, closing and deleting of logs.
     tasks: Gate,
+    /// When it was last looked whether a log is to be compacted.
+    compaction_looked: Cell<Option<Instant>>,
     /// Nothing is waited for any more.
     stopping: Cell<bool>,
 }
@@ -132,6 +138,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             budget,
             parked: RefCell::default(),
             tasks: Gate::new(),
+            compaction_looked: Cell::new(None),
             stopping: Cell::new(false),
         })
     }
@@ -174,14 +181,16 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         self.settings.metrics.partitions_led.set(by_id.len() as u64);
         self.settings.metrics.partitions_offline.set(offline as u64);
         self.settings.metrics.log_bytes.set(log_bytes);
+        self.settings.metrics.compaction_idle_ms.set(self.compaction_idle_ms().unwrap_or(0));
         self.settings.metrics.fetch_purgatory.set(self.parked.borrow().len() as u64);
     }
 
-    /// Where logs begin and up to where they are durable, of those where that has moved since it was last asked.
+    /// Where logs begin, up to where they are durable and compacted, of those where that has moved since it was last asked.
     pub fn moved_offsets(&self) -> Vec<LogOffsets> {
         let mut moved = Vec::new();
         for partition in self.by_id.borrow().values() {
-            let now = (partition.log.recovery_point(), partition.log.log_start_offset());
+            let log = &partition.log;
+            let now = (log.recovery_point(), log.log_start_offset(), log.first_dirty_offset());
             if partition.noted.replace(now) != now {
                 moved.push(partition.offsets());
             }
@@ -192,6 +201,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     /// Answers everything that waits with what there is.
     pub fn stop_waiting(&self) {
         self.stopping.set(true);
+        self.stop_compacting();
         for partition in self.by_id.borrow().values() {
             partition.waiters.wake_all();
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use walser_machine::metadata::image::TopicImage;
 use walser_machine::metadata::{MetadataDelta, MetadataImage};
 use walser_storage::checkpoint::OffsetCheckpoint;
+use walser_storage::compaction::CompactionConfig;
 use walser_storage::data_dir::DataDir;
 use walser_storage::data_dir::partition::{DELETE_SUFFIX, aside_name, dir_name};
 use walser_storage::disk::Disk;
@@ -33,6 +34,7 @@ pub struct Boot {
     pub is_clean: bool,
     pub recovery_points: OffsetCheckpoint,
     pub log_start_offsets: OffsetCheckpoint,
+    pub first_dirty_offsets: OffsetCheckpoint,
 }
 
 /// What a shard asks the rest of the broker while it reconciles.
@@ -158,7 +160,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             is_clean: boot.is_clean,
             recovery_point: boot.recovery_points.offsets.get(&key).copied(),
             log_start_offset: boot.log_start_offsets.offsets.get(&key).copied(),
-            first_dirty_offset: None,
+            first_dirty_offset: boot.first_dirty_offsets.offsets.get(&key).copied(),
             now_ms: self.runtime.wall_clock_ms(),
         };
         async move {
@@ -190,7 +192,16 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         log.set_listener(Rc::new(move || woken.wake_all()));
         log.begin_epoch(leader_epoch);
         let (leader_epoch, config) = (Cell::new(leader_epoch), RefCell::new(Rc::new(config)));
-        let partition = Partition { id, topic, log, leader_epoch, config, waiters, noted: Cell::new((0, 0)) };
+        let partition = Partition {
+            id,
+            topic,
+            log,
+            leader_epoch,
+            config,
+            waiters,
+            noted: Cell::new((0, 0, 0)),
+            is_uncleanable: Cell::new(false),
+        };
         self.by_id.borrow_mut().insert(id, Rc::new(partition));
     }
 
@@ -198,16 +209,22 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     pub async fn apply_retention(&self) -> usize {
         let mut removed = 0;
         for partition in self.all() {
-            let now_ms = self.runtime.wall_clock_ms();
-            match partition.log.remove_old_segments(now_ms, partition.high_watermark()).await {
-                Ok(count) => removed += count,
-                Err(error) => {
-                    let (topic, index) = (&partition.topic, partition.id.index);
-                    tracing::warn!(%topic, partition = index, %error, "old segments not removed");
-                }
-            }
+            removed += self.apply_retention_to(&partition).await;
         }
         removed
+    }
+
+    /// Removes what retention does not keep of one log; how many segments.
+    pub async fn apply_retention_to(&self, partition: &Partition<D, R>) -> usize {
+        let now_ms = self.runtime.wall_clock_ms();
+        match partition.log.remove_old_segments(now_ms, partition.high_watermark()).await {
+            Ok(count) => count,
+            Err(error) => {
+                let (topic, index) = (&partition.topic, partition.id.index);
+                tracing::warn!(%topic, partition = index, %error, "old segments not removed");
+                0
+            }
+        }
     }
 
     fn follow_epochs(&self, topic: &TopicImage) {
@@ -296,7 +313,12 @@ fn log_config(config: &TopicConfig) -> LogConfig {
     let positive = |number: i32| number.unsigned_abs();
     LogConfig {
         segment_bytes: positive(config.segment_bytes),
-        segment_ms: config.segment_ms,
+        // Only what is in a finished segment can be compacted.
+        segment_ms: if config.cleanup.compact {
+            config.segment_ms.min(config.max_compaction_lag_ms)
+        } else {
+            config.segment_ms
+        },
         segment_index_bytes: positive(config.segment_index_bytes),
         index_interval_bytes: positive(config.index_interval_bytes),
         durability: match config.durability {
@@ -311,6 +333,13 @@ fn log_config(config: &TopicConfig) -> LogConfig {
             ms: config.retention_ms,
             bytes: config.retention_bytes,
             file_delete_delay: Duration::from_millis(u64::try_from(config.file_delete_delay_ms).unwrap_or(0)),
+        },
+        compaction: CompactionConfig {
+            by_policy: config.cleanup.compact,
+            min_dirty_ratio: config.min_cleanable_dirty_ratio,
+            min_lag_ms: config.min_compaction_lag_ms,
+            max_lag_ms: config.max_compaction_lag_ms,
+            delete_retention_ms: config.delete_retention_ms,
         },
         is_log_append_time: config.timestamp_type == TimestampType::LogAppendTime,
         ..LogConfig::default()
