@@ -1,6 +1,7 @@
 //! What needs more than one module, or a whole broker, to be tested.
 
 pub mod codec;
+pub mod compaction;
 pub mod crash;
 pub mod differential;
 pub mod golden;
