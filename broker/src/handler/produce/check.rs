@@ -39,7 +39,7 @@ pub async fn check(context: &RequestContext, plan: &Plan, by_shard: &mut BTreeMa
 async fn check_part(context: &RequestContext, plan: &Plan, part: &mut ProducePart) {
     let Records::Sent(records) = &mut part.records else { return };
     let Some(codec) = codec(records) else { return };
-    let config = context.shard.topic_config(&plan.topic_of(part.slot).name);
+    let config = context.shard.topic_config(plan.topic_of(part.slot).known_name());
     let config = validate_config(&config, context.shard.decompressed_bytes_max());
     let is_recompressed = config.compression.is_some_and(|target| target.codec() != codec);
     if codec == CompressionType::None && !is_recompressed {
