@@ -27,13 +27,19 @@ impl Drop for DataDir {
 
 /// A free port, small frames, `shards` shards; more shards than cores share them.
 pub fn settings(shards: usize) -> (ShardSettings, DataDir) {
+    settings_with(shards, &[])
+}
+
+/// With more of the broker's own settings.
+pub fn settings_with(shards: usize, more: &[(&str, &str)]) -> (ShardSettings, DataDir) {
     let data_dir = DataDir::new();
-    let config = BrokerConfig::from_pairs(&[
+    let mut pairs = vec![
         ("listeners", "PLAINTEXT://127.0.0.1:0"),
         ("socket.request.max.bytes", "1048576"),
         ("log.dirs", data_dir.0.to_str().unwrap()),
-    ])
-    .unwrap();
+    ];
+    pairs.extend_from_slice(more);
+    let config = BrokerConfig::from_pairs(&pairs).unwrap();
     let mut settings = ShardSettings::new(Arc::new(config)).unwrap();
     settings.cpus = settings.cpus.iter().copied().cycle().take(shards).collect();
     settings.frame_memory_bytes = 64 << 20;

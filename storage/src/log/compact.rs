@@ -164,7 +164,11 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     ) -> Result<Compacted, CompactError> {
         let _guard = self.inner.tasks.enter().ok_or(CompactError::Closing)?;
         let _permit = self.arrange().ok_or(CompactError::Busy)?;
-        self.finish_swap().await?;
+        if self.inner.state.borrow().swap.is_some() {
+            // The plan was made for segments that are there no more.
+            self.finish_swap().await?;
+            return Err(CompactError::Busy);
+        }
         let delete_retention_ms = self.inner.state.borrow().config.compaction.delete_retention_ms;
         let settings = PassSettings {
             now_ms,
@@ -408,17 +412,37 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
             let written = match cleaned {
                 Cleaned::Unchanged => writing.keep(&header, bytes).await?,
                 Cleaned::Rewritten(bytes) => {
-                    writing.change(&file).await?;
+                    self.begin_change(writing, &file).await?;
                     let header = BatchHeader::read(&bytes).expect("a batch built here has a header");
                     writing.keep(&header, bytes).await?
                 }
                 Cleaned::Gone => {
-                    writing.change(&file).await?;
+                    self.begin_change(writing, &file).await?;
                     0
                 }
             };
             scanner.advance(&header, total);
             self.note_moved(total + written).await?;
+        }
+        Ok(())
+    }
+
+    /// What follows is not what is in the only source any more: what was the same is written after all.
+    async fn begin_change(&self, writing: &mut Writing<'_, D, R>, source: &D::File) -> Result<(), CompactError> {
+        let Some(same_as) = writing.same_as.take() else { return Ok(()) };
+        let end = writing.segment.appended_bytes();
+        let mut position = 0;
+        while position < end {
+            let len = (end - position).min(WRITE_BYTES as u64) as usize;
+            let failed = |e| DiskError::new("read", same_as.path(), e);
+            let bytes = source.read_at(position, len).await.map_err(failed)?;
+            if bytes.len() != len {
+                return Err(failed(std::io::ErrorKind::UnexpectedEof.into()).into());
+            }
+            writing.pending.push(bytes);
+            writing.flush().await?;
+            position += len as u64;
+            self.note_moved(2 * len).await?;
         }
         Ok(())
     }
@@ -491,26 +515,6 @@ impl<'a, D: Disk, R: Runtime> Writing<'a, D, R> {
             self.flush().await?;
         }
         Ok(total)
-    }
-
-    /// What follows is not what is in the only source any more: what was the same is written after all.
-    async fn change(&mut self, source: &D::File) -> Result<(), DiskError> {
-        let Some(same_as) = self.same_as.take() else { return Ok(()) };
-        let end = self.segment.appended_bytes();
-        let mut position = 0;
-        while position < end {
-            let len = (end - position).min(WRITE_BYTES as u64) as usize;
-            let failed = |e| DiskError::new("read", same_as.path(), e);
-            let bytes = source.read_at(position, len).await.map_err(failed)?;
-            if bytes.len() != len {
-                return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
-            }
-            self.pending.push(bytes);
-            self.flush().await?;
-            position += len as u64;
-            self.log.inner.runtime.turn().await;
-        }
-        Ok(())
     }
 
     async fn flush(&mut self) -> Result<(), DiskError> {

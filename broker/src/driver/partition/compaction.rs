@@ -57,7 +57,10 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             match partition.log.compact(&plan, now_ms, &limits, give_way).await {
                 Ok(compacted) => {
                     self.note_pass(&partition, &compacted, began);
-                    return Some(partition);
+                    // Were it said again at once that this one is due, nothing else would get a turn.
+                    if compacted.end_offset > plan.first_dirty_offset {
+                        return Some(partition);
+                    }
                 }
                 Err(CompactError::Closing) => return None,
                 Err(error) => self.note_failure(&partition, &error),
