@@ -23,6 +23,7 @@ def parts(arguments):
     together = {}
     if not arguments.broker:
         together["differential"] = differential
+        together["compaction"] = compaction
     together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
         "java-2.1.0": lambda context: java(context, "java-2.1.0", context.tools.old_client_jars()),
@@ -43,7 +44,7 @@ def parts(arguments):
 def after(context):
     """What needs a broker that all the rest has used, and that has stopped."""
     if "walser" in context.brokers.running:
-        tools.dump_logs(context)
+        tools.dump_logs(context, context.brokers.walser(), "")
 
 
 def cargo(context):
@@ -197,6 +198,24 @@ def differential(context):
                "--count", str(DIFFERENTIAL_REQUESTS_LONG if long else DIFFERENTIAL_REQUESTS), "--seed", str(secrets.randbits(32) if long else 1)]
     print(" ".join(command), flush=True)
     run_client(context, "differential", command, DIFFERENTIAL, seconds=7200 if long else CLIENT_SECONDS)
+
+
+# A case for each kind of history.
+COMPACTION = ["mixed", "tombstones", "passes", "lag", "append-time", "compact-delete"]
+# A look every so often, and less memory for keys than one of the histories has; Kafka wants more than a mebibyte of it.
+CLEANER = {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "1258292"}
+
+
+def compaction(context):
+    """The same histories compacted by Kafka and by walser, which both have to themselves; then Kafka's log dumper over what is left."""
+    program = context.tools.program("compaction")
+    oracle = context.brokers.once("kafka-compaction", lambda: context.brokers.start_kafka("kafka-compaction", CLEANER))
+    tested = context.brokers.once("walser-compaction", lambda: context.brokers.start_walser("walser-compaction", CLEANER))
+    seed = str(secrets.randbits(32) if context.arguments.long else 1)
+    command = [program, "--oracle", f"{oracle.address}={oracle.data}", "--broker", f"{tested.address}={tested.data}", "--seed", seed]
+    print(" ".join(command), flush=True)
+    run_client(context, "compaction", command, COMPACTION)
+    tools.dump_logs(context, tested, "compaction ")
 
 
 def go(context, part, program, cases):

@@ -322,11 +322,10 @@ COMPLAINTS = re.compile(r"mismatch|corrupt|invalid|exception|out of order|not fo
 FILES_PER_KIND = 25
 
 
-def dump_logs(context):
+def dump_logs(context, broker, part):
     """After a clean stop Kafka's dump tool reads every kind of file that the broker left."""
-    broker = context.brokers.walser()
     code = broker.stop()
-    context.report.case("clean stop", None if code == 0 else f"exit code {code}")
+    context.report.case(f"{part}clean stop", None if code == 0 else f"exit code {code}")
     kinds = {".log": ["--deep-iteration"], ".index": ["--index-sanity-check"], ".timeindex": ["--index-sanity-check"], ".snapshot": []}
     found = {kind: [] for kind in kinds}
     for folder, _, files in sorted(os.walk(broker.data)):
@@ -339,8 +338,8 @@ def dump_logs(context):
         files.sort(key=lambda path: -os.path.getsize(path))
         chosen = files[:FILES_PER_KIND]
         if not chosen:
-            context.report.case(f"dump-log {kind}", f"the broker left no {kind} file in {broker.data}")
+            context.report.case(f"{part}dump-log {kind}", f"the broker left no {kind} file in {broker.data}")
             continue
         lines = ["\t".join(["", "org.apache.kafka.tools.DumpLogSegments", "--files", path, *kinds[kind]]) for path in chosen]
-        bad = [(path, output) for path, (code, output) in zip(chosen, run_tools(context, f"dump{kind}", lines)) if code != 0 or COMPLAINTS.search(output)]
-        context.report.case(f"dump-log {kind}", None if not bad else f"{len(bad)} of {len(chosen)} files, first {bad[0][0]}: {bad[0][1][-500:]!r}")
+        bad = [(path, output) for path, (code, output) in zip(chosen, run_tools(context, f"{part.strip()}-dump{kind}", lines)) if code != 0 or COMPLAINTS.search(output)]
+        context.report.case(f"{part}dump-log {kind}", None if not bad else f"{len(bad)} of {len(chosen)} files, first {bad[0][0]}: {bad[0][1][-500:]!r}")
