@@ -191,7 +191,9 @@ DIFFERENTIAL_REQUESTS, DIFFERENTIAL_REQUESTS_LONG = 6_000, 100_000
 def differential(context):
     """The same generated requests to Kafka and to walser, both of which nobody else uses."""
     program = context.tools.differential()
-    oracle = context.brokers.once("kafka-differential", lambda: context.brokers.start_kafka("kafka-differential"))
+    # A machine that stands still for a while must not cost Kafka's one broker its leaderships.
+    patience = {"broker.session.timeout.ms": "1800000"}
+    oracle = context.brokers.once("kafka-differential", lambda: context.brokers.start_kafka("kafka-differential", patience))
     tested = context.brokers.once("walser-differential", lambda: context.brokers.start_walser("walser-differential"))
     long = context.arguments.long
     command = [program, "--oracle", oracle.address, "--broker", tested.address, "--log", os.path.join(context.path("differential"), "differences"),

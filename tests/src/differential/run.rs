@@ -9,8 +9,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::BytesMut;
 use walser_protocol::api::SERVED;
 use walser_protocol::messages::api_versions::ApiVersionsRequest;
-use walser_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use walser_protocol::messages::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse,
+};
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use walser_protocol::messages::incremental_alter_configs as incremental;
 use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use walser_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
@@ -34,8 +37,9 @@ const PATIENCE: u64 = 20;
 /// Long enough for a virtual machine that stands still for a minute, which is nothing a broker did.
 const ANSWER_WAIT: Duration = Duration::from_secs(150);
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
-/// Kafka shows a config before its logs go by it, and nothing tells when they do.
-const CONFIG_PAUSE: Duration = Duration::from_millis(20);
+/// A config that nothing depends on, and its resource.
+const SETTLED: (&str, &str) = ("settled", "interval.ms");
+const CLIENT_METRICS: i8 = 16;
 /// Records carry times up to a minute and a half later than this before now.
 const RECORDS_BEFORE_NOW_MS: i64 = 600_000;
 const RUN_MS_MAX: i64 = 3 * 3_600_000;
@@ -79,6 +83,8 @@ pub struct Differential {
     pub only: Vec<ApiKey>,
     /// Every version of every key that was asked for.
     asked: BTreeSet<(ApiKey, i16)>,
+    /// How often configs had to settle.
+    settled: u32,
     pub tallies: BTreeMap<String, Tally>,
     /// Every difference, with the request.
     pub log: String,
@@ -113,6 +119,7 @@ impl Differential {
             masks: masks::all(),
             only: Vec::new(),
             asked: BTreeSet::new(),
+            settled: 0,
             tallies: BTreeMap::new(),
             log: String::new(),
         })
@@ -476,7 +483,39 @@ impl Differential {
         let frame = request_frame(ApiKey::DescribeConfigs, 4, 1, &body)?;
         let text = "configs of all topics after a change".to_owned();
         self.ask_both(ApiKey::DescribeConfigs, 4, frame, text)?;
-        thread::sleep(CONFIG_PAUSE);
+        self.settle_configs()
+    }
+
+    /// Kafka shows a config before its logs go by it, and nothing says when they do. It acts upon one change after the
+    /// other, though: when a later one is to be seen, the earlier one has been acted upon.
+    fn settle_configs(&mut self) -> Result<(), ClientError> {
+        self.settled += 1;
+        let value = (1000 + self.settled % 1000).to_string();
+        let configs = vec![incremental::AlterableConfig { name: SETTLED.1, config_operation: 0, value: Some(&value) }];
+        let resource =
+            incremental::AlterConfigsResource { resource_type: CLIENT_METRICS, resource_name: SETTLED.0, configs };
+        let change = incremental::IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
+        let resource = DescribeConfigsResource {
+            resource_type: CLIENT_METRICS,
+            resource_name: SETTLED.0,
+            configuration_keys: Some(vec![SETTLED.1]),
+        };
+        let question = DescribeConfigsRequest { resources: vec![resource], ..DescribeConfigsRequest::default() };
+        for side in [0, 1] {
+            self.call(side, ApiKey::IncrementalAlterConfigs, 1, &change)?;
+        }
+        for side in [0, 1] {
+            let deadline = Instant::now() + SETTLE;
+            loop {
+                let answer = self.call(side, ApiKey::DescribeConfigs, 4, &question)?;
+                let answer = DescribeConfigsResponse::decode(&mut answer.reader(), 4)?;
+                let mut configs = answer.results.iter().flat_map(|result| &result.configs);
+                if configs.any(|config| config.value == Some(&value)) || Instant::now() > deadline {
+                    break;
+                }
+                thread::sleep(SETTLE_PAUSE);
+            }
+        }
         Ok(())
     }
 
