@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 use super::broker::BrokerConfig;
+use super::java_pattern::is_java_pattern;
 use super::key::{ConfigError, Effect, Mode, Value};
 use super::keys::{BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, KeyTable, TOPIC_KEYS, listener_key};
 use super::view::BrokerView;
@@ -162,11 +163,13 @@ const MATCH_PARAMETERS: [&str; 6] = [
     "client_source_port",
 ];
 
-/// A parameter and a pattern with one equals sign between them; Kafka overlooks more of them at the end.
+/// A parameter and a regular expression with one equals sign between them; Kafka overlooks more of them at the end.
 fn is_match_pattern(pattern: &str) -> bool {
     let mut halves = pattern.trim_end_matches('=').split('=');
     let (parameter, value, more) = (halves.next(), halves.next(), halves.next());
-    parameter.is_some_and(|parameter| MATCH_PARAMETERS.contains(&parameter.trim())) && value.is_some() && more.is_none()
+    parameter.is_some_and(|parameter| MATCH_PARAMETERS.contains(&parameter.trim()))
+        && value.is_some_and(|value| is_java_pattern(value.trim()))
+        && more.is_none()
 }
 
 /// Keys of a group with the broker's keys for the least and the most they may be.
@@ -596,6 +599,8 @@ mod tests {
             ),
             (("match", SET, Some("client=a")), "InvalidConfig: Illegal client matching pattern: client=a"),
             (("match", SET, Some("client_id=a=b")), "InvalidConfig: Illegal client matching pattern: client_id=a=b"),
+            (("match", SET, Some("client_id=[a")), "InvalidConfig: Illegal client matching pattern: client_id=[a"),
+            (("match", SET, Some("client_id=(?!a).*+")), "match=client_id=(?!a).*+"),
             (("match", SET, Some("client_id=")), "InvalidConfig: Illegal client matching pattern: client_id="),
             (
                 ("match", APPEND, Some("client_id=a")),

@@ -7,13 +7,14 @@
 //! | [`properties`], [`listeners`], [`broker`] | what a broker starts with |
 //! | [`view`] | what counts now: dynamic values over static ones over defaults |
 //! | [`describe`] | answers of DescribeConfigs |
-//! | [`alter`], [`dynamic`] | checks of changes: of each value, and of what they come to together |
+//! | [`alter`], [`dynamic`], `java_pattern` | checks of changes: of each value, and of what they come to together |
 //! | [`topic`] | a topic's configs, typed |
 
 pub mod alter;
 pub mod broker;
 pub mod describe;
 pub mod dynamic;
+mod java_pattern;
 pub mod key;
 pub mod keys;
 pub mod listeners;

@@ -95,7 +95,6 @@ const GROUP_CONFIGS: [(&str, &[&str]); 15] = [
     ("no.such.config", &["1"]),
 ];
 
-/// Patterns are compared up to the equals sign: behind it is a regular expression of Java's.
 const CLIENT_METRICS_CONFIGS: [(&str, &[&str]); 4] = [
     ("interval.ms", &["300000", "100", "3600000", "99", "3600001", "x"]),
     ("metrics", &["org.apache.kafka.producer.,org.apache.kafka.consumer.", "*", "", "a,,b"]),
@@ -108,6 +107,11 @@ const CLIENT_METRICS_CONFIGS: [(&str, &[&str]); 4] = [
             "client_id=",
             "other=a",
             "client_id=a=b",
+            "client_id=^(web|app)-\\d{2}.*$",
+            "client_id=(?!test).*+",
+            "client_id=a**",
+            "client_id=[a",
+            "client_id=a),client_source_port=1",
             "",
         ],
     ),
