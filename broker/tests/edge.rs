@@ -262,15 +262,47 @@ fn connections_are_limited() {
             .collect();
         assert_eq!(Client::connect(broker).receive(), None);
         open.pop();
-        let began = Instant::now();
-        loop {
-            let mut again = Client::connect(broker);
-            drop(again.0.write_all(&api_versions(0, 9)));
-            if again.receive().is_some() {
-                break;
-            }
-            assert!(began.elapsed() < ANSWER_WAIT, "the place did not come back");
+        wait_for_place(broker);
+    });
+}
+
+/// Connects until there is a place.
+fn wait_for_place(broker: &RunningBroker) {
+    let began = Instant::now();
+    loop {
+        let mut again = Client::connect(broker);
+        drop(again.0.write_all(&api_versions(0, 9)));
+        if again.receive().is_some() {
+            break;
         }
+        assert!(began.elapsed() < ANSWER_WAIT, "the place did not come back");
+    }
+}
+
+/// Sends until the broker, whose answers are not taken, reads no further.
+fn send_until_stopped(client: &mut Client) {
+    client.0.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let requests: Vec<u8> = (0..1000).flat_map(|id| api_versions(0, id)).collect();
+    let mut sent = 0_usize;
+    while sent < 256 << 20 {
+        match client.0.write(&requests) {
+            Ok(count) => sent += count,
+            Err(_) => return,
+        }
+    }
+    panic!("reading never stopped");
+}
+
+#[test]
+fn a_reset_ends_a_connection_that_is_being_answered() {
+    // Rule: a client that goes with answers unread resets the connection: what waits to be sent waits no longer.
+    let (mut settings, _data_dir) = settings(1);
+    settings.connections_per_ip_max = 1;
+    with_broker(&settings, |broker| {
+        let mut deaf = Client::connect(broker);
+        send_until_stopped(&mut deaf);
+        drop(deaf);
+        wait_for_place(broker);
     });
 }
 
@@ -281,16 +313,7 @@ fn a_client_that_never_reads_is_bounded() {
     settings.stop_wait = Duration::from_millis(200);
     let broker = RunningBroker::start(&settings).unwrap();
     let mut deaf = Client::connect(&broker);
-    deaf.0.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-    let requests: Vec<u8> = (0..1000).flat_map(|id| api_versions(0, id)).collect();
-    let mut sent = 0_usize;
-    while sent < 256 << 20 {
-        match deaf.0.write(&requests) {
-            Ok(count) => sent += count,
-            Err(_) => break,
-        }
-    }
-    assert!(sent < 256 << 20, "reading never stopped");
+    send_until_stopped(&mut deaf);
     let mut other = Client::connect(&broker);
     other.send(&api_versions(0, 1));
     assert_eq!(other.receive().unwrap().0, 1);
