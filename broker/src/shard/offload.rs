@@ -20,11 +20,13 @@ pub struct Offload {
     room: RefCell<Vec<u8>>,
 }
 
-impl Offload {
-    pub fn new() -> Self {
+impl Default for Offload {
+    fn default() -> Self {
         Self { running: Semaphore::new(1), room: RefCell::default() }
     }
+}
 
+impl Offload {
     /// Runs `job` elsewhere when its turn has come. Its room holds anything.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce(&mut Vec<u8>) -> T + Send + 'static) -> T {
         let _permit = self.running.acquire(1).await;
@@ -70,7 +72,7 @@ mod tests {
     fn jobs_run_elsewhere_one_at_a_time() {
         // Rule: a job runs on another thread, never two of a shard at once, and each gets its own answer.
         block_on(async {
-            let offload = Rc::new(Offload::new());
+            let offload = Rc::new(Offload::default());
             let running = Arc::new(AtomicUsize::new(0));
             let here = std::thread::current().id();
             let mut answers = Vec::new();
@@ -93,7 +95,7 @@ mod tests {
             for (number, answer) in answers.into_iter().enumerate() {
                 assert_eq!(answer.await, Ok(number));
             }
-            assert_eq!(offload.run_here(|room| room.capacity() > 0), true, "the room is kept");
+            assert!(offload.run_here(|room| room.capacity() > 0), "the room is kept");
         })
         .unwrap();
     }
@@ -102,7 +104,7 @@ mod tests {
     fn a_panic_comes_back_to_who_asked() {
         // Rule: a job that panics takes neither the helper thread nor the shard with it, and the next job runs.
         block_on(async {
-            let offload = Offload::new();
+            let offload = Offload::default();
             let job = std::panic::AssertUnwindSafe(offload.run(|_| panic!("as a bug would")));
             let outcome: Result<(), _> = futures_lite::FutureExt::catch_unwind(job).await;
             assert!(outcome.is_err());

@@ -380,7 +380,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         partitions,
         fetch_sessions: RefCell::new(sessions),
         pace: Semaphore::new(1),
-        offload: Offload::new(),
+        offload: Offload::default(),
         waits: Cell::new(0),
         topic_configs: RefCell::default(),
         stall_looked: Cell::new(runtime.now()),
