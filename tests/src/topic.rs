@@ -61,22 +61,41 @@ pub fn produce<V: AsRef<[u8]>>(
     partition: i32,
     values: impl IntoIterator<Item = V>,
 ) -> Result<i64, String> {
-    let mut builder = BatchBuilder::new(BatchOptions::default());
-    for value in values {
-        let record = NewRecord { timestamp: 1, value: Some(value.as_ref()), ..NewRecord::default() };
-        builder.append(&record).map_err(|error| error.to_string())?;
-    }
-    let batch = builder.build().map_err(|error| error.to_string())?;
-    let data = PartitionProduceData { index: partition, records: Some(&batch) };
-    let topic = TopicProduceData { name, partition_data: vec![data], ..TopicProduceData::default() };
-    let request =
-        ProduceRequest { acks: -1, timeout_ms: TIMEOUT_MS, topic_data: vec![topic], ..ProduceRequest::default() };
+    let batch = batch(values)?;
+    let request = one_batch(name, partition, &batch, -1);
     let answer = client.call(ApiKey::Produce, 9, &request).map_err(|error| format!("produce: {error}"))?;
     let answer = ProduceResponse::decode(&mut answer.reader(), 9).map_err(|error| error.to_string())?;
     match answer.responses.first().and_then(|topic| topic.partition_responses.first()) {
         Some(answer) if answer.error_code == ErrorCode::None.code() => Ok(answer.base_offset),
         answer => Err(format!("produce: {answer:?}")),
     }
+}
+
+/// The same with acks=0: there is no answer to wait for.
+pub fn send_unanswered<V: AsRef<[u8]>>(
+    client: &mut RawClient,
+    name: &str,
+    partition: i32,
+    values: impl IntoIterator<Item = V>,
+) -> Result<(), String> {
+    let batch = batch(values)?;
+    let request = one_batch(name, partition, &batch, 0);
+    client.send(ApiKey::Produce, 9, &request).map(|_| ()).map_err(|error| format!("produce: {error}"))
+}
+
+fn batch<V: AsRef<[u8]>>(values: impl IntoIterator<Item = V>) -> Result<Vec<u8>, String> {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for value in values {
+        let record = NewRecord { timestamp: 1, value: Some(value.as_ref()), ..NewRecord::default() };
+        builder.append(&record).map_err(|error| error.to_string())?;
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+fn one_batch<'a>(name: &'a str, partition: i32, batch: &'a [u8], acks: i16) -> ProduceRequest<'a> {
+    let data = PartitionProduceData { index: partition, records: Some(batch) };
+    let topic = TopicProduceData { name, partition_data: vec![data], ..TopicProduceData::default() };
+    ProduceRequest { acks, timeout_ms: TIMEOUT_MS, topic_data: vec![topic], ..ProduceRequest::default() }
 }
 
 /// An offset by timestamp, [`EARLIEST`] and [`LATEST`] among them.

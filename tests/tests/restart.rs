@@ -91,6 +91,22 @@ fn deleted_records_stay_deleted() {
 }
 
 #[test]
+fn deletion_waits_for_what_was_sent_before() {
+    // Rule: records sent with acks=0 on the same connection are deleted by their offset and by -1, flushed or not yet.
+    let dir = TempDir::new("delete-unflushed").expect("a directory");
+    let broker = BrokerOptions::new(dir.path()).start().expect("it starts");
+    let mut client = connect(&broker);
+    create(&mut client, TOPIC, &[]);
+    for round in 0..10 {
+        let end_offset = (round + 1) * 7;
+        topic::send_unanswered(&mut client, TOPIC, 0, std::iter::repeat_n("value", 7)).expect("sent");
+        let offset = if round % 2 == 0 { -1 } else { end_offset };
+        assert_eq!(delete_records(&mut client, TOPIC, offset), Ok(end_offset), "{offset}");
+    }
+    assert_eq!(delete_records(&mut client, TOPIC, 71), Err(ErrorCode::OffsetOutOfRange.code()));
+}
+
+#[test]
 fn old_segments_go_while_the_broker_runs() {
     // Rule: retention is looked at without being asked, and a log that is emptied goes on where it ended, after kill -9 too.
     let dir = TempDir::new("retention").expect("a directory");

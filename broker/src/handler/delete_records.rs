@@ -2,9 +2,10 @@
 //!
 //! What lies below is gone for every reader when the answer comes, and after a crash too: the new log start is on stable
 //! storage by then. The files go with the next look at retention. Each partition's shard raises it, the control executor
-//! keeps it.
+//! keeps it. What was appended before is waited for, as long as the request allows: with acks=0 it may not be committed yet.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use walser_protocol::ErrorCode;
 use walser_protocol::messages::delete_records::{
@@ -28,6 +29,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     };
     let image = context.shard.image();
     let wanted = log_starts(&request);
+    let wait = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let mut outcomes: Vec<Result<LogOffsets, Refusal>> = Vec::new();
     let mut by_shard: BTreeMap<ShardId, Vec<StartQuery>> = BTreeMap::new();
     for (name, partitions) in &wanted {
@@ -39,7 +41,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             });
             match found {
                 Ok(partition) => {
-                    let query = StartQuery { slot, partition, offset };
+                    let query = StartQuery { slot, partition, offset, wait };
                     by_shard.entry(context.shard.owner(partition)).or_default().push(query);
                     outcomes.push(Err(Refusal::of(ErrorCode::NotLeaderOrFollower)));
                 }

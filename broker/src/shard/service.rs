@@ -123,7 +123,7 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
         }
         ShardRequest::ListOffsets(queries) => ShardReply::OffsetsListed(shard.partitions.list_offsets(queries).await),
         ShardRequest::RaiseLogStarts(queries) => {
-            ShardReply::LogStartsRaised(shard.partitions.raise_log_starts(&queries))
+            ShardReply::LogStartsRaised(shard.partitions.raise_log_starts(queries).await)
         }
         ShardRequest::EpochEnds(queries) => ShardReply::EpochEnds(shard.partitions.epoch_ends(&queries)),
         ShardRequest::DescribeProducers(queries) => ShardReply::Producers(shard.partitions.active_producers(&queries)),

@@ -1,5 +1,7 @@
 //! What the owner shard knows about offsets, epochs, producers and sizes.
 
+use std::time::Duration;
+
 use walser_protocol::ErrorCode;
 use walser_storage::disk::Disk;
 use walser_storage::runtime::Runtime;
@@ -81,6 +83,8 @@ pub struct StartQuery {
     pub partition: PartitionId,
     /// -1 is the high watermark.
     pub offset: i64,
+    /// How long what was appended before may take to be committed.
+    pub wait: Duration,
 }
 
 /// An answer that belongs to one place of the response.
@@ -163,22 +167,38 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     }
 
     /// Answers DeleteRecords; what is answered is not on stable storage yet.
-    pub fn raise_log_starts(&self, queries: &[StartQuery]) -> Vec<Answer<LogOffsets>> {
-        let raise = |query: &StartQuery| {
-            let partition = self.leader(query.partition).map_err(Refusal::of)?;
-            let cleanup = partition.config().cleanup;
-            if cleanup.compact && !cleanup.delete {
-                return Err(Refusal::with_message(
-                    ErrorCode::PolicyViolation,
-                    format!("{} is compacted, which is what removes its records", partition.topic),
-                ));
-            }
-            let high_watermark = partition.high_watermark();
-            let offset = if query.offset == -1 { high_watermark } else { query.offset };
-            partition.log.raise_log_start(offset, high_watermark).map_err(|error| Refusal::from_read(&error))?;
-            Ok(partition.offsets())
-        };
-        queries.iter().map(|query| Answer { slot: query.slot, outcome: raise(query) }).collect()
+    pub async fn raise_log_starts(&self, queries: Vec<StartQuery>) -> Vec<Answer<LogOffsets>> {
+        let mut answers = Vec::with_capacity(queries.len());
+        for query in queries {
+            answers.push(Answer { slot: query.slot, outcome: self.raise_log_start(query).await });
+        }
+        answers
+    }
+
+    async fn raise_log_start(&self, query: StartQuery) -> Result<LogOffsets, Refusal> {
+        let partition = self.leader(query.partition).map_err(Refusal::of)?;
+        let cleanup = partition.config().cleanup;
+        if cleanup.compact && !cleanup.delete {
+            return Err(Refusal::with_message(
+                ErrorCode::PolicyViolation,
+                format!("{} is compacted, which is what removes its records", partition.topic),
+            ));
+        }
+        // Without other replicas Kafka commits what it appends; here acks=0 may have been told before.
+        let log_end_offset = partition.log.log_end_offset();
+        let wanted = if query.offset == -1 { log_end_offset } else { query.offset };
+        if wanted > partition.high_watermark() && wanted <= log_end_offset {
+            let committed = async { partition.log.durable(wanted).await.map_err(|error| Refusal::from_commit(&error)) };
+            let late = async {
+                self.timer.after(query.wait).await;
+                Err(Refusal::of(ErrorCode::RequestTimedOut))
+            };
+            futures_lite::future::or(committed, late).await?;
+        }
+        let high_watermark = partition.high_watermark();
+        let offset = if query.offset == -1 { high_watermark } else { query.offset };
+        partition.log.raise_log_start(offset, high_watermark).map_err(|error| Refusal::from_read(&error))?;
+        Ok(partition.offsets())
     }
 
     fn ask(&self, id: PartitionId, current_leader_epoch: i32) -> Result<std::rc::Rc<Partition<D, R>>, Refusal> {
