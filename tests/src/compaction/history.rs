@@ -94,9 +94,9 @@ impl History {
     pub fn next_phase(&mut self) -> Vec<Vec<u8>> {
         let before = self.next_offset;
         let (batches, records_max, keys) = match self.case {
-            Case::Passes => (400, 500, 100_000),
-            Case::Lag => (600, 12, 60),
-            Case::Mixed | Case::Tombstones | Case::AppendTime | Case::CompactDelete => (800, 12, 300),
+            Case::Passes => (280, 500, 200_000),
+            Case::Lag => (400, 12, 60),
+            Case::Mixed | Case::Tombstones | Case::AppendTime | Case::CompactDelete => (400, 12, 200),
         };
         let built = (0..batches)
             .map(|number| {

@@ -6,6 +6,7 @@
 mod history;
 mod read;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,9 @@ const COMPACTION_WAIT: Duration = Duration::from_secs(60);
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 /// Offsets and times that are asked for after each phase.
 const QUESTIONS: usize = 60;
+/// Requests that wait for their answers at once: as many as a producer may have.
+const IN_FLIGHT: usize = 5;
+const PRODUCE_VERSION: i16 = 9;
 const NEVER: &str = "1.0";
 const AT_ONCE: &str = "0.0";
 
@@ -83,16 +87,13 @@ pub fn run(name: &str, places: &[Place; 2], seed: u64) -> Result<Report, String>
         let batches = history.next_phase();
         report.written += history.records_written;
         std::thread::scope(|scope| {
-            let writing: Vec<_> = brokers
-                .iter_mut()
-                .map(|broker| {
-                    scope.spawn(|| batches.iter().try_for_each(|batch| produce(&mut broker.client, &topic, batch)))
-                })
-                .collect();
+            let writing: Vec<_> =
+                brokers.iter_mut().map(|broker| scope.spawn(|| write(&mut broker.client, &topic, &batches))).collect();
             writing.into_iter().try_for_each(|writer| writer.join().expect("a writer does not panic"))
         })?;
         let context = |what: String| format!("phase {phase}: {what}");
         for broker in &mut brokers {
+            wait_finished(broker).map_err(context)?;
             set_ratio(&mut broker.client, &topic, AT_ONCE)?;
             wait_clean(broker, &topic, history.clean_limit()).map_err(context)?;
             set_ratio(&mut broker.client, &topic, NEVER)?;
@@ -105,17 +106,34 @@ pub fn run(name: &str, places: &[Place; 2], seed: u64) -> Result<Report, String>
     Ok(report)
 }
 
-fn produce(client: &mut RawClient, topic: &str, batch: &[u8]) -> Result<(), String> {
-    produce_at(client, topic, batch).map(drop)
+/// All batches in their order, several on their way at once.
+fn write(client: &mut RawClient, topic: &str, batches: &[Vec<u8>]) -> Result<(), String> {
+    let mut sent = VecDeque::new();
+    for batch in batches {
+        sent.push_back(send(client, topic, batch)?);
+        if sent.len() == IN_FLIGHT {
+            sent.pop_front().map_or(Ok(0), |id| receive(client, id))?;
+        }
+    }
+    sent.into_iter().try_for_each(|id| receive(client, id).map(drop))
 }
 
 /// The base offset.
 fn produce_at(client: &mut RawClient, topic: &str, batch: &[u8]) -> Result<i64, String> {
+    let id = send(client, topic, batch)?;
+    receive(client, id)
+}
+
+fn send(client: &mut RawClient, topic: &str, batch: &[u8]) -> Result<i32, String> {
     let data = PartitionProduceData { index: 0, records: Some(batch) };
     let topic = TopicProduceData { name: topic, partition_data: vec![data], ..TopicProduceData::default() };
     let request = ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..ProduceRequest::default() };
-    let answer = client.call(ApiKey::Produce, 9, &request).map_err(|error| format!("produce: {error}"))?;
-    let answer = ProduceResponse::decode(&mut answer.reader(), 9).map_err(|error| error.to_string())?;
+    client.send(ApiKey::Produce, PRODUCE_VERSION, &request).map_err(|error| format!("produce: {error}"))
+}
+
+fn receive(client: &mut RawClient, id: i32) -> Result<i64, String> {
+    let answer = client.receive(ApiKey::Produce, PRODUCE_VERSION, id).map_err(|error| format!("produce: {error}"))?;
+    let answer = ProduceResponse::decode(&mut answer.reader(), PRODUCE_VERSION).map_err(|error| error.to_string())?;
     match answer.responses.first().and_then(|topic| topic.partition_responses.first()) {
         Some(answer) if answer.error_code == ErrorCode::None.code() => Ok(answer.base_offset),
         answer => Err(format!("produce: {answer:?}")),
@@ -133,6 +151,23 @@ fn set_ratio(client: &mut RawClient, topic: &str, ratio: &str) -> Result<(), Str
     match answer.responses.first().map(|resource| resource.error_code) {
         Some(code) if code == ErrorCode::None.code() => Ok(()),
         code => Err(format!("IncrementalAlterConfigs: {code:?}")),
+    }
+}
+
+/// Waits until all segments but the active one can be compacted, so that one pass takes them all: a second one would meet the
+/// tombstones of the first. The producers at its end are the last that is written of a segment.
+fn wait_finished(broker: &Broker) -> Result<(), String> {
+    let deadline = Instant::now() + COMPACTION_WAIT;
+    loop {
+        let bases = base_offsets(&broker.data_dir)?;
+        let is_there = |base: &i64| broker.data_dir.join(format!("{base:020}.snapshot")).exists();
+        if bases.iter().skip(1).all(is_there) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("segments of {} are not finished", broker.data_dir.display()));
+        }
+        std::thread::sleep(POLL_PAUSE);
     }
 }
 
