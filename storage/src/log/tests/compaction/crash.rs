@@ -26,7 +26,7 @@ fn a_power_cut_at_every_operation_loses_nothing() {
     // Rule: cut at every operation of a pass, the log opens without damage; the last record of every key and everything
     // that was not to be compacted is there, at its offset, and the next pass finishes. The same when the start after it
     // is cut, too.
-    for seed in seeds(5) {
+    for seed in seeds(16) {
         let mut cut_at = 1;
         loop {
             let case = format!("seed {seed}, cut at {cut_at}");
