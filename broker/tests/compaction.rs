@@ -1,16 +1,12 @@
 //! Topics that are compacted, in a whole broker.
 #![expect(clippy::disallowed_methods, reason = "a client outside of the shards may block and look at the clock")]
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use walser_broker::http::HttpServer;
 use walser_broker::shard::start::{RunningBroker, Stopped};
-use walser_protocol::header::{ResponseHeader, encode_request};
-use walser_protocol::messages::Body;
 use walser_protocol::messages::create_topics::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
 };
@@ -22,69 +18,48 @@ use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::records::compression::{Compression, CompressionType};
 use walser_protocol::{ApiKey, Reader};
 
+#[path = "support/client.rs"]
+mod client;
 mod support;
 
-const ANSWER_WAIT: Duration = Duration::from_secs(60);
+use client::{ANSWER_WAIT, Client, scrape};
+
 const POLL_PAUSE: Duration = Duration::from_millis(10);
 const INVALID_RECORD: i16 = 87;
 
-struct Client(TcpStream);
+/// A topic whose segments hold a few batches; `ratio` is what has to be dirty.
+fn create_topic(client: &mut Client, name: &str, ratio: &str) {
+    let config = |name, value| CreatableTopicConfig { name, value: Some(value) };
+    let configs = vec![
+        config("cleanup.policy", "compact"),
+        config("internal.segment.bytes", "8192"),
+        config("min.cleanable.dirty.ratio", ratio),
+    ];
+    let topic = CreatableTopic { name, num_partitions: 1, replication_factor: 1, configs, ..CreatableTopic::default() };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, validate_only: false };
+    let response = client.call(ApiKey::CreateTopics, 7, &request);
+    let response = CreateTopicsResponse::decode(&mut Reader::new(&response), 7).unwrap();
+    assert_eq!(response.topics[0].error_code, 0);
+}
 
-impl Client {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(ANSWER_WAIT)).unwrap();
-        Self(stream)
-    }
+fn set_ratio(client: &mut Client, topic: &str, ratio: &str) {
+    let config = AlterableConfig { name: "min.cleanable.dirty.ratio", config_operation: 0, value: Some(ratio) };
+    let resource = AlterConfigsResource { resource_type: 2, resource_name: topic, configs: vec![config] };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    let response = client.call(ApiKey::IncrementalAlterConfigs, 1, &request);
+    let response = IncrementalAlterConfigsResponse::decode(&mut Reader::new(&response), 1).unwrap();
+    assert_eq!(response.responses[0].error_code, 0);
+}
 
-    /// Sends a request; the response behind its header.
-    fn call(&mut self, key: ApiKey, version: i16, body: &dyn Body) -> Vec<u8> {
-        self.0.write_all(&encode_request(key, version, 1, None, body).unwrap()).unwrap();
-        let mut size = [0; 4];
-        self.0.read_exact(&mut size).unwrap();
-        let mut response = vec![0; usize::try_from(i32::from_be_bytes(size)).unwrap()];
-        self.0.read_exact(&mut response).unwrap();
-        let mut reader = Reader::new(&response);
-        ResponseHeader::decode(&mut reader, key.response_header_version(version)).unwrap();
-        reader.left().to_vec()
-    }
-
-    /// A topic whose segments hold a few batches; `ratio` is what has to be dirty.
-    fn create_topic(&mut self, name: &str, ratio: &str) {
-        let config = |name, value| CreatableTopicConfig { name, value: Some(value) };
-        let configs = vec![
-            config("cleanup.policy", "compact"),
-            config("internal.segment.bytes", "8192"),
-            config("min.cleanable.dirty.ratio", ratio),
-        ];
-        let topic =
-            CreatableTopic { name, num_partitions: 1, replication_factor: 1, configs, ..CreatableTopic::default() };
-        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, validate_only: false };
-        let response = self.call(ApiKey::CreateTopics, 7, &request);
-        let response = CreateTopicsResponse::decode(&mut Reader::new(&response), 7).unwrap();
-        assert_eq!(response.topics[0].error_code, 0);
-    }
-
-    fn set_ratio(&mut self, topic: &str, ratio: &str) {
-        let config = AlterableConfig { name: "min.cleanable.dirty.ratio", config_operation: 0, value: Some(ratio) };
-        let resource = AlterConfigsResource { resource_type: 2, resource_name: topic, configs: vec![config] };
-        let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
-        let response = self.call(ApiKey::IncrementalAlterConfigs, 1, &request);
-        let response = IncrementalAlterConfigsResponse::decode(&mut Reader::new(&response), 1).unwrap();
-        assert_eq!(response.responses[0].error_code, 0);
-    }
-
-    /// Error code, and the indexes of the records that are refused.
-    fn produce(&mut self, topic: &str, batch: &[u8]) -> (i16, Vec<i32>) {
-        let partition = PartitionProduceData { index: 0, records: Some(batch) };
-        let topic = TopicProduceData { name: topic, partition_data: vec![partition], ..TopicProduceData::default() };
-        let request =
-            ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..ProduceRequest::default() };
-        let response = self.call(ApiKey::Produce, 9, &request);
-        let response = ProduceResponse::decode(&mut Reader::new(&response), 9).unwrap();
-        let answer = &response.responses[0].partition_responses[0];
-        (answer.error_code, answer.record_errors.iter().map(|record| record.batch_index).collect())
-    }
+/// Error code, and the indexes of the records that are refused.
+fn produce(client: &mut Client, topic: &str, batch: &[u8]) -> (i16, Vec<i32>) {
+    let partition = PartitionProduceData { index: 0, records: Some(batch) };
+    let topic = TopicProduceData { name: topic, partition_data: vec![partition], ..TopicProduceData::default() };
+    let request = ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..ProduceRequest::default() };
+    let response = client.call(ApiKey::Produce, 9, &request);
+    let response = ProduceResponse::decode(&mut Reader::new(&response), 9).unwrap();
+    let answer = &response.responses[0].partition_responses[0];
+    (answer.error_code, answer.record_errors.iter().map(|record| record.batch_index).collect())
 }
 
 fn batch(keys: &[Option<&str>], codec: CompressionType) -> Vec<u8> {
@@ -95,15 +70,6 @@ fn batch(keys: &[Option<&str>], codec: CompressionType) -> Vec<u8> {
         builder.append(&NewRecord { timestamp: 1, key, value, headers: &[] }).unwrap();
     }
     builder.build().unwrap()
-}
-
-fn scrape(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(ANSWER_WAIT)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 fn value(text: &str, name: &str) -> u64 {
@@ -126,9 +92,12 @@ fn a_log_that_cannot_be_compacted_is_said_and_stops_nobody() {
     let broker = RunningBroker::start(&settings).unwrap();
     let mut client = Client::connect(broker.listeners()[0].bound);
     for topic in ["damaged", "sound"] {
-        client.create_topic(topic, "1.0");
+        create_topic(&mut client, topic, "1.0");
         for _ in 0..40 {
-            assert_eq!(client.produce(topic, &batch(&[Some("a"), Some("b")], CompressionType::None)), (0, vec![]));
+            assert_eq!(
+                produce(&mut client, topic, &batch(&[Some("a"), Some("b")], CompressionType::None)),
+                (0, vec![])
+            );
         }
     }
     let damaged = first_segment(&data_dir, "damaged");
@@ -138,7 +107,7 @@ fn a_log_that_cannot_be_compacted_is_said_and_stops_nobody() {
     std::fs::File::open(&damaged).unwrap().sync_all().unwrap();
     let before = std::fs::metadata(first_segment(&data_dir, "sound")).unwrap().len();
     for topic in ["damaged", "sound"] {
-        client.set_ratio(topic, "0.0");
+        set_ratio(&mut client, topic, "0.0");
     }
     let deadline = Instant::now() + ANSWER_WAIT;
     loop {
@@ -154,7 +123,7 @@ fn a_log_that_cannot_be_compacted_is_said_and_stops_nobody() {
         std::thread::sleep(POLL_PAUSE);
     }
     assert_eq!(std::fs::read(&damaged).unwrap(), bytes, "nothing of a damaged log is written anew");
-    assert_eq!(client.produce("damaged", &batch(&[Some("a")], CompressionType::None)), (0, vec![]));
+    assert_eq!(produce(&mut client, "damaged", &batch(&[Some("a")], CompressionType::None)), (0, vec![]));
     assert_eq!(broker.stop(), Stopped::Clean);
 }
 
@@ -164,11 +133,11 @@ fn a_record_without_a_key_is_refused() {
     let (settings, _data_dir) = support::settings(1);
     let broker = RunningBroker::start(&settings).unwrap();
     let mut client = Client::connect(broker.listeners()[0].bound);
-    client.create_topic("keys", "0.5");
+    create_topic(&mut client, "keys", "0.5");
     for codec in CompressionType::ALL {
-        let refused = client.produce("keys", &batch(&[Some("a"), None, Some(""), None], codec));
+        let refused = produce(&mut client, "keys", &batch(&[Some("a"), None, Some(""), None], codec));
         assert_eq!(refused, (INVALID_RECORD, vec![1, 3]), "{codec:?}");
-        assert_eq!(client.produce("keys", &batch(&[Some("a"), Some("")], codec)), (0, vec![]), "{codec:?}");
+        assert_eq!(produce(&mut client, "keys", &batch(&[Some("a"), Some("")], codec)), (0, vec![]), "{codec:?}");
     }
     assert_eq!(broker.stop(), Stopped::Clean);
 }

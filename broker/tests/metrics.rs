@@ -1,58 +1,30 @@
 //! What `/metrics` shows of a broker that was produced to and fetched from.
 #![expect(clippy::disallowed_methods, reason = "a client outside of the shards may block and look at the clock")]
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use walser_broker::http::HttpServer;
 use walser_broker::shard::start::{RunningBroker, Stopped};
-use walser_protocol::header::{ResponseHeader, encode_request};
-use walser_protocol::messages::Body;
 use walser_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::{ApiKey, Reader};
 
+#[path = "support/client.rs"]
+mod client;
 mod support;
 
-const ANSWER_WAIT: Duration = Duration::from_secs(30);
+use client::{ANSWER_WAIT, Client, scrape};
+
 const TOPIC: &str = "counted";
-
-struct Client(TcpStream);
-
-impl Client {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(ANSWER_WAIT)).unwrap();
-        Self(stream)
-    }
-
-    /// Sends a request; the whole response with its header.
-    fn call(&mut self, key: ApiKey, version: i16, body: &dyn Body) -> Vec<u8> {
-        self.0.write_all(&encode_request(key, version, 1, None, body).unwrap()).unwrap();
-        let mut size = [0; 4];
-        self.0.read_exact(&mut size).unwrap();
-        let mut response = vec![0; usize::try_from(i32::from_be_bytes(size)).unwrap()];
-        self.0.read_exact(&mut response).unwrap();
-        response
-    }
-}
-
-/// A reader behind the header.
-fn body(response: &[u8], key: ApiKey, version: i16) -> Reader<'_> {
-    let mut reader = Reader::new(response);
-    ResponseHeader::decode(&mut reader, key.response_header_version(version)).unwrap();
-    reader
-}
 
 fn create_topic(client: &mut Client) {
     let topic = CreatableTopic { name: TOPIC, num_partitions: 1, replication_factor: 1, ..CreatableTopic::default() };
     let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, ..CreateTopicsRequest::default() };
     let response = client.call(ApiKey::CreateTopics, 7, &request);
-    let response = CreateTopicsResponse::decode(&mut body(&response, ApiKey::CreateTopics, 7), 7).unwrap();
+    let response = CreateTopicsResponse::decode(&mut Reader::new(&response), 7).unwrap();
     assert_eq!(response.topics[0].error_code, 0);
 }
 
@@ -61,7 +33,7 @@ fn produce(client: &mut Client, batch: &[u8]) -> i16 {
     let topic = TopicProduceData { name: TOPIC, partition_data: vec![partition], ..TopicProduceData::default() };
     let request = ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..ProduceRequest::default() };
     let response = client.call(ApiKey::Produce, 9, &request);
-    let response = ProduceResponse::decode(&mut body(&response, ApiKey::Produce, 9), 9).unwrap();
+    let response = ProduceResponse::decode(&mut Reader::new(&response), 9).unwrap();
     response.responses[0].partition_responses[0].error_code
 }
 
@@ -79,7 +51,7 @@ fn fetch(client: &mut Client, partition: i32) -> i16 {
         ..FetchRequest::default()
     };
     let response = client.call(ApiKey::Fetch, 12, &request);
-    let response = FetchResponse::decode(&mut body(&response, ApiKey::Fetch, 12), 12).unwrap();
+    let response = FetchResponse::decode(&mut Reader::new(&response), 12).unwrap();
     response.responses[0].partitions[0].error_code
 }
 
@@ -89,15 +61,6 @@ fn batch(records: usize) -> Vec<u8> {
         builder.append(&NewRecord { timestamp: 1, value: Some(b"value"), ..NewRecord::default() }).unwrap();
     }
     builder.build().unwrap()
-}
-
-fn scrape(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(ANSWER_WAIT)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 /// Sum over all samples of a family, or of one with its labels.
