@@ -13,7 +13,7 @@ pub const DISK_READ_STEP_BYTES: usize = 1 << 20;
 
 /// How long a shard waits for a completion before it looks for itself: a wake-up that the executor missed costs this much
 /// and not for ever.
-pub const DISK_GUARD_WAIT: Duration = Duration::from_millis(1);
+pub const COMPLETION_GUARD_WAIT: Duration = Duration::from_millis(1);
 
 /// Payload of one record of a write-ahead log. Larger things are written beside it and referred to; a length beyond it on
 /// disk is garbage.

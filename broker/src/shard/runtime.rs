@@ -26,6 +26,7 @@ use glommio::{LocalExecutorBuilder, Placement, PoolPlacement};
 use walser_storage::runtime::Runtime;
 /// The executor of the thread it is used on.
 pub use walser_storage::runtime::glommio::GlommioRuntime as ShardRuntime;
+use walser_storage::runtime::glommio::guarded;
 
 /// Submission entries of one ring. Measured at 1000 connections: 128 costs a third more CPU per request, 4096 is no better.
 const RING_DEPTH: usize = 1024;
@@ -33,8 +34,6 @@ const RING_DEPTH: usize = 1024;
 const IO_MEMORY_BYTES: usize = 4 << 20;
 /// Threads for the file operations that the ring cannot do.
 const BLOCKING_THREADS: usize = 2;
-/// How long an executor waits for a helper thread before it looks for itself.
-const OFFLOAD_GUARD_WAIT: Duration = Duration::from_millis(1);
 /// Segments handed to one send; the kernel takes 1024, but 64 already fill a socket buffer.
 const SEND_SEGMENTS_MAX: usize = 64;
 /// Small requests are received here, whatever connection they come from: a connection that waits holds no buffer.
@@ -133,13 +132,7 @@ pub async fn turn() {
 /// Runs `job`, which may take long, on one of the executor's helper threads.
 pub async fn offload<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
     let done = glommio::executor().spawn_blocking(move || catch_unwind(AssertUnwindSafe(job)));
-    // A wake-up that the executor misses must cost a moment, not the request.
-    let guard = async {
-        loop {
-            sleep(OFFLOAD_GUARD_WAIT).await;
-        }
-    };
-    match futures_lite::future::or(done, guard).await {
+    match guarded(done, || ()).await {
         Ok(done) => done,
         // The helper thread goes on; who asked deals with it.
         Err(panic) => resume_unwind(panic),

@@ -7,17 +7,15 @@
 //! * A directory is flushed by a full `fsync`: on ext4 a new name in an old block changes no inode field that
 //!   `fdatasync` waits for.
 //! * On tmpfs glommio opens without O_DIRECT and says nothing. That is fine for tests; nothing there survives anyway.
-//! * The executor may sleep through a completion. Every wait here is guarded by a timer, see [`DISK_GUARD_WAIT`].
+//! * The executor may sleep through a completion. Every wait here is guarded by a timer, see [`guarded`].
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use futures_lite::FutureExt as _;
@@ -25,8 +23,9 @@ use glommio::GlommioError;
 use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
 
 use super::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode, Space};
-use crate::limits::{DISK_GUARD_WAIT, DISK_OPERATIONS_IN_FLIGHT_MAX, DISK_READ_STEP_BYTES};
+use crate::limits::{DISK_OPERATIONS_IN_FLIGHT_MAX, DISK_READ_STEP_BYTES};
 use crate::runtime::channel::Semaphore;
+use crate::runtime::glommio::guarded;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const _: () = assert!(DISK_READ_STEP_BYTES.is_multiple_of(BLOCK_BYTES));
@@ -71,31 +70,8 @@ impl Default for GlommioDisk {
 }
 
 impl Shared {
-    /// Polls `work` again after every [`DISK_GUARD_WAIT`] without a wake-up.
     async fn guarded<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
-        let mut timer: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
-        poll_fn(|context| {
-            let timer_fired = timer.as_mut().is_some_and(|timer| timer.poll(context).is_ready());
-            if let Poll::Ready(output) = work.as_mut().poll(context) {
-                if timer_fired {
-                    self.guard_hits.set(self.guard_hits.get() + 1);
-                }
-                return Poll::Ready(output);
-            }
-            if timer.is_none() || timer_fired {
-                let mut next: Pin<Box<dyn Future<Output = ()>>> = Box::pin(glommio::timer::sleep(DISK_GUARD_WAIT));
-                timer = if next.poll(context).is_ready() {
-                    // A finished timer must not be polled again; the next look makes another one.
-                    context.waker().wake_by_ref();
-                    None
-                } else {
-                    Some(next)
-                };
-            }
-            Poll::Pending
-        })
-        .await
+        guarded(work, || self.guard_hits.update(|hits| hits + 1)).await
     }
 }
 

@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::task::Poll;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use super::channel::Notify;
 use super::{Instant, Runtime};
+use crate::limits::COMPLETION_GUARD_WAIT;
 
 /// What is below it does not reach the reactor.
 const TURN: Duration = Duration::from_micros(1);
@@ -67,6 +69,34 @@ impl Runtime for GlommioRuntime {
     fn turn(&self) -> impl Future<Output = ()> + 'static {
         take_turn()
     }
+}
+
+/// Polls `work`, which the kernel or another thread completes, again after every [`COMPLETION_GUARD_WAIT`] without a wake-up:
+/// the executor may sleep through one. `note_hit` is called when that found it done.
+pub async fn guarded<T>(work: impl Future<Output = T>, note_hit: impl Fn()) -> T {
+    let mut work = pin!(work);
+    let mut timer: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
+    poll_fn(|context| {
+        let timer_fired = timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
+        if let Poll::Ready(output) = work.as_mut().poll(context) {
+            if timer_fired {
+                note_hit();
+            }
+            return Poll::Ready(output);
+        }
+        if timer.is_none() || timer_fired {
+            let mut next: Pin<Box<dyn Future<Output = ()>>> = Box::pin(glommio::timer::sleep(COMPLETION_GUARD_WAIT));
+            timer = if next.as_mut().poll(context).is_ready() {
+                // A finished timer must not be polled again; the next look makes another one.
+                context.waker().wake_by_ref();
+                None
+            } else {
+                Some(next)
+            };
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// The turn that tasks of this thread wait for.
