@@ -195,9 +195,13 @@ impl Shard {
             return Rc::clone(config);
         }
         let image = self.image();
-        let config = Rc::new(TopicConfig::resolve(image.topic_configs(topic), &self.broker_view(&image)));
+        let config = Rc::new(self.resolve_topic(&image, topic));
         self.topic_configs.borrow_mut().insert(topic.to_owned(), Rc::clone(&config));
         config
+    }
+
+    fn resolve_topic(&self, image: &MetadataImage, topic: &str) -> TopicConfig {
+        TopicConfig::resolve(image.topic_configs(topic), &self.broker_view(image))
     }
 
     /// The shard that owns a partition.
@@ -329,6 +333,6 @@ impl Assignment for ImageAssignment<'_> {
     }
 
     fn topic_config(&self, topic: &str) -> TopicConfig {
-        TopicConfig::resolve(self.image.topic_configs(topic), &self.shard.broker_view(self.image))
+        self.shard.resolve_topic(self.image, topic)
     }
 }
