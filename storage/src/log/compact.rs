@@ -28,12 +28,11 @@ use crate::segment::reader::{Scanner, last_offset};
 use crate::segment::writer::BlockWriter;
 use crate::segment::{CLEANED_INDEX_SUFFIX, CLEANED_LOG_SUFFIX, CLEANED_TIME_INDEX_SUFFIX, Segment, file_path};
 
+use super::read::SLICE;
 use super::recovery::remove_if_there;
 use super::swap::Swap;
 use super::{Health, Log};
 
-/// Work between two looks at whether others want to run.
-const SLICE: Duration = Duration::from_micros(100);
 /// A wait for the throttle is taken in parts of this, so that a log can be closed meanwhile.
 const THROTTLE_STEP: Duration = Duration::from_millis(50);
 /// Bytes that wait to be written at most, and one batch.

@@ -210,6 +210,9 @@ impl<F: File> State<F> {
     }
 }
 
+/// The longest that work on a log goes on before it gives way.
+pub(super) const SLICE: std::time::Duration = std::time::Duration::from_micros(100);
+
 /// Lets the shard breathe in long loops.
 pub(super) struct Pace<'a, R> {
     runtime: &'a R,
@@ -220,7 +223,6 @@ pub(super) struct Pace<'a, R> {
 impl<'a, R: Runtime> Pace<'a, R> {
     /// A look at the clock every so many steps of well under a microsecond each.
     const STEPS_PER_LOOK: u32 = 64;
-    const SLICE: std::time::Duration = std::time::Duration::from_micros(100);
 
     pub fn new(runtime: &'a R) -> Self {
         Self { runtime, steps: 0, last: runtime.now() }
@@ -232,7 +234,7 @@ impl<'a, R: Runtime> Pace<'a, R> {
             return;
         }
         self.steps = 0;
-        if self.runtime.now().saturating_since(self.last) >= Self::SLICE {
+        if self.runtime.now().saturating_since(self.last) >= SLICE {
             self.runtime.turn().await;
             self.last = self.runtime.now();
         }
