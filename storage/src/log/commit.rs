@@ -5,7 +5,6 @@
 //! under load rounds grow, without load a batch is committed alone.
 
 use std::io;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use crate::runtime::{Instant, Runtime};
 use crate::segment::Segment;
 use crate::segment::writer::BlockWriter;
 
+use super::recovery::sync_dir;
 use super::{Durability, Health, Log};
 
 /// Bytes of one round, unless one batch is larger. What is not acknowledged when the power goes is never more than this,
@@ -237,8 +237,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             self.sync_names().await?;
         }
         let file = segment.file(&self.inner.disk, OpenMode::CreateOrOpen).await?;
-        let dir = &self.inner.dir;
-        self.inner.disk.sync_dir(dir).await.map_err(|e| Failure::Lost(DiskError::new("sync directory", dir, e)))?;
+        sync_dir(&self.inner.disk, &self.inner.dir).await.map_err(Failure::Lost)?;
         Ok(file)
     }
 
@@ -246,16 +245,15 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// if a record in it is.
     async fn sync_names(&self) -> Result<(), Failure> {
         let (disk, dir) = (&self.inner.disk, &self.inner.dir);
-        let lost = |operation, path: &Path, e| Failure::Lost(DiskError::new(operation, path, e));
         let path = dir.join(PARTITION_METADATA_FILE);
         match disk.open(&path, OpenMode::ReadWrite).await {
-            Ok(file) => file.sync_data().await.map_err(|e| lost("sync", &path, e))?,
+            Ok(file) => file.sync_data().await.map_err(|e| Failure::Lost(DiskError::new("sync", &path, e)))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(DiskError::new("open", &path, error).into()),
         }
-        disk.sync_dir(dir).await.map_err(|e| lost("sync directory", dir, e))?;
+        sync_dir(disk, dir).await.map_err(Failure::Lost)?;
         if let Some(parent) = dir.parent() {
-            disk.sync_dir(parent).await.map_err(|e| lost("sync directory", parent, e))?;
+            sync_dir(disk, parent).await.map_err(Failure::Lost)?;
         }
         self.inner.state.borrow_mut().is_dir_durable = true;
         self.save_epochs();
