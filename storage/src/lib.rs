@@ -11,6 +11,7 @@
 //! | `cache` | recent batches in memory |
 //! | `checkpoint` | small files replaced as a whole |
 //! | `wal` | pre-written, recycled files with group commit |
+//! | `journal` | what a shard has promised and not yet put into segments |
 //!
 //! # Durability
 //!
@@ -29,6 +30,7 @@ pub mod data_dir;
 pub mod disk;
 pub mod error;
 pub mod index;
+pub mod journal;
 pub mod leader_epoch;
 pub mod limits;
 pub mod log;

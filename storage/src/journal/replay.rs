@@ -1,0 +1,1 @@
+//! What a start does with the journals of the run before it.
