@@ -7,12 +7,13 @@
 //! ```
 //! `partition.metadata`, text: `version: 0`, `topic_id: <id>`.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use walser_protocol::types::Uuid;
 
 use crate::checkpoint;
-use crate::disk::Disk;
+use crate::disk::{Disk, File, OpenMode};
 use crate::error::DiskError;
 use crate::segment::LOG_SUFFIX;
 
@@ -98,6 +99,38 @@ pub fn decode_metadata(bytes: &[u8]) -> Option<Uuid> {
     let version = lines.next()?.strip_prefix("version:")?.trim();
     let topic_id = lines.next()?.strip_prefix("topic_id:")?.trim();
     (version == "0").then(|| topic_id.parse().ok()).flatten().filter(|id: &Uuid| !id.is_zero())
+}
+
+/// Why a directory's name is not known to be durable.
+pub(crate) enum SyncNamesError {
+    /// Nothing is lost.
+    Open(DiskError),
+    /// Whatever the error says, what it should have made durable may be gone.
+    Sync(DiskError),
+}
+
+impl From<SyncNamesError> for DiskError {
+    fn from(error: SyncNamesError) -> Self {
+        match error {
+            SyncNamesError::Open(error) | SyncNamesError::Sync(error) => error,
+        }
+    }
+}
+
+/// What [`DataDir::create_partition`] leaves undone: the directory's own name and its topic id have to be there after a
+/// power cut if a record in it is.
+pub(crate) async fn sync_names<D: Disk>(disk: &D, dir: &Path) -> Result<(), SyncNamesError> {
+    let path = dir.join(PARTITION_METADATA_FILE);
+    match disk.open(&path, OpenMode::ReadWrite).await {
+        Ok(file) => file.sync_data().await.map_err(|e| SyncNamesError::Sync(DiskError::new("sync", &path, e)))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(SyncNamesError::Open(DiskError::new("open", &path, error))),
+    }
+    for dir in std::iter::once(dir).chain(dir.parent()) {
+        let synced = disk.sync_dir(dir).await;
+        synced.map_err(|e| SyncNamesError::Sync(DiskError::new("sync directory", dir, e)))?;
+    }
+    Ok(())
 }
 
 impl<D: Disk> DataDir<D> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use walser_protocol::records::batch::{BATCH_HEADER_BYTES, BatchHeader};
 
-use crate::data_dir::partition::PARTITION_METADATA_FILE;
+use crate::data_dir::partition::{SyncNamesError, sync_names};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline};
 use crate::runtime::{Instant, Runtime};
@@ -62,6 +62,15 @@ impl From<DiskError> for Failure {
     /// Of opening and writing. A sync that fails has lost something, whatever its error says.
     fn from(error: DiskError) -> Self {
         if error.is_refusal() { Self::Refused(error) } else { Self::Lost(error) }
+    }
+}
+
+impl From<SyncNamesError> for Failure {
+    fn from(error: SyncNamesError) -> Self {
+        match error {
+            SyncNamesError::Open(error) => error.into(),
+            SyncNamesError::Sync(error) => Self::Lost(error),
+        }
     }
 }
 
@@ -241,20 +250,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(file)
     }
 
-    /// What was left undone when the directory was made: its own name and its topic id have to be there after a power cut
-    /// if a record in it is.
     async fn sync_names(&self) -> Result<(), Failure> {
-        let (disk, dir) = (&self.inner.disk, &self.inner.dir);
-        let path = dir.join(PARTITION_METADATA_FILE);
-        match disk.open(&path, OpenMode::ReadWrite).await {
-            Ok(file) => file.sync_data().await.map_err(|e| Failure::Lost(DiskError::new("sync", &path, e)))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(DiskError::new("open", &path, error).into()),
-        }
-        sync_dir(disk, dir).await.map_err(Failure::Lost)?;
-        if let Some(parent) = dir.parent() {
-            sync_dir(disk, parent).await.map_err(Failure::Lost)?;
-        }
+        sync_names(&self.inner.disk, &self.inner.dir).await?;
         self.inner.state.borrow_mut().is_dir_durable = true;
         self.save_epochs();
         Ok(())

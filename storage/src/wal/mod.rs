@@ -25,6 +25,8 @@ mod record;
 mod recovery;
 mod ring;
 
+pub use self::recovery::read_all;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -189,7 +191,7 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
         assert!(options.file_bytes > 0 && options.file_bytes.is_multiple_of(block));
         make_dir(&disk, &options.dir).await?;
         let recovery::Outcome { recovered, live, mut empty, mut spares, next_generation, durable_through } =
-            recovery::recover(&disk, &runtime, &options, replay).await?;
+            recovery::recover(&disk, &runtime, &options.dir, replay).await?;
         let source = match Source::choose(&mut empty, options.first_file_bytes) {
             Source::New { len_bytes } => Source::choose(&mut spares, len_bytes),
             spare @ Source::Spare(_) => spare,

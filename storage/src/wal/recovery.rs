@@ -16,7 +16,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::record::{self, FileIdentity, HEADER_BYTES, Header, Kind, Verdict};
 use super::ring::{LiveFile, Name, SpareFile, parse_name};
-use super::{Recovered, TornTail, WalError, WalOptions};
+use super::{Recovered, TornTail, WalError};
 use crate::disk::{BLOCK_BYTES, Disk, File, OpenMode};
 use crate::limits::WAL_READ_STEP_BYTES;
 use crate::runtime::Runtime;
@@ -49,14 +49,25 @@ struct Chain {
     broken: Option<Break>,
 }
 
+/// Reads a log that nobody goes on with, as [`super::Wal::open`] does, and makes nothing. When it fails, what `replay` was
+/// given must not be acted upon.
+pub async fn read_all<D: Disk, R: Runtime>(
+    disk: &D,
+    runtime: &R,
+    dir: &Path,
+    replay: impl FnMut(u64, Bytes),
+) -> Result<Recovered, WalError> {
+    Ok(recover(disk, runtime, dir, replay).await?.recovered)
+}
+
 /// Reads the whole directory; `replay` gets each record in order.
 pub(super) async fn recover<D: Disk, R: Runtime>(
     disk: &D,
     runtime: &R,
-    options: &WalOptions,
+    dir: &Path,
     mut replay: impl FnMut(u64, Bytes),
 ) -> Result<Outcome, WalError> {
-    let (logs, spares) = read_directory(disk, &options.dir).await?;
+    let (logs, spares) = read_directory(disk, dir).await?;
     let mut chain = Chain { expected: None, first_sequence: None, durable_through: 0, broken: None };
     let (mut live, mut empty) = (Vec::new(), Vec::new());
     let next_generation = logs.last().map_or(1, |log| log.identity.generation + 1);
