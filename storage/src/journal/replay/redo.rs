@@ -1,0 +1,242 @@
+//! Bytes of a journal to their places in the segments.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use walser_protocol::types::Uuid;
+
+use super::count_records;
+use crate::data_dir::DataDir;
+use crate::data_dir::partition::sync_names;
+use crate::disk::{BLOCK_BYTES, Disk, File, OpenMode};
+use crate::error::DiskError;
+use crate::runtime::Runtime;
+use crate::segment::{LOG_SUFFIX, file_path, parse_file_name};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Largest single write.
+const WRITE_BYTES_MAX: u64 = 1 << 20;
+const _: () = assert!(WRITE_BYTES_MAX.is_multiple_of(BLOCK));
+/// Logs that are written at the same time: most of the time is spent in waiting for flushes, which a file system can do
+/// together. Each has one buffer of at most [`WRITE_BYTES_MAX`].
+const LOGS_AT_ONCE: usize = 8;
+/// Records ordered before giving way, each in well under a microsecond.
+const RECORDS_PER_TURN: usize = 128;
+
+/// The bytes of one record.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    /// In the segment's file.
+    pub position: u64,
+    pub bytes: Bytes,
+}
+
+/// What a journal holds of one log.
+pub(super) struct LogRecords {
+    pub topic_id: Uuid,
+    pub topic: String,
+    pub partition: i32,
+    /// By the base offset of the segment, in order of sequence.
+    pub segments: BTreeMap<i64, Vec<Piece>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Redone {
+    pub logs: usize,
+    pub void_records: u64,
+    pub bytes: u64,
+}
+
+/// Writes all logs; the first error ends it, when what was begun has ended.
+pub(super) async fn redo_all<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: &R,
+    logs: Vec<LogRecords>,
+) -> Result<Redone, DiskError> {
+    let workers = logs.len().min(LOGS_AT_ONCE);
+    let queue = RefCell::new(logs.into_iter());
+    let total = Cell::new(Redone::default());
+    let failure = RefCell::new(None);
+    let work = async || {
+        while failure.borrow().is_none() {
+            let Some(log) = queue.borrow_mut().next() else { return };
+            match redo(data_dir, runtime, log).await {
+                Ok(Redone { logs, void_records, bytes }) => total.update(|total| Redone {
+                    logs: total.logs + logs,
+                    void_records: total.void_records + void_records,
+                    bytes: total.bytes + bytes,
+                }),
+                Err(error) => {
+                    failure.borrow_mut().get_or_insert(error);
+                }
+            }
+        }
+    };
+    join_all((0..workers).map(|_| Box::pin(work())).collect()).await;
+    failure.take().map_or(Ok(total.get()), Err)
+}
+
+/// Polls all of them whenever one is woken; there are few.
+async fn join_all(mut futures: Vec<Pin<Box<impl Future<Output = ()>>>>) {
+    poll_fn(|context| {
+        futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+async fn redo<D: Disk, R: Runtime>(data_dir: &DataDir<D>, runtime: &R, log: LogRecords) -> Result<Redone, DiskError> {
+    let LogRecords { topic_id, topic, partition, mut segments } = log;
+    let disk = data_dir.disk();
+    let dir = data_dir.partition_path(&topic, partition);
+    let mut redone = Redone::default();
+    match last_segment(disk, &dir).await? {
+        Some(last) => {
+            let counting = segments.split_off(&last);
+            redone.void_records = count_records(&std::mem::replace(&mut segments, counting));
+        }
+        None => {
+            data_dir.create_partition(&topic, partition, topic_id).await?;
+            sync_names(disk, &dir).await?;
+        }
+    }
+    redone.logs = usize::from(!segments.is_empty());
+    for (base_offset, pieces) in segments {
+        let content = Content::new(runtime, pieces).await;
+        redone.bytes += redo_segment(disk, &dir, base_offset, &content).await?;
+    }
+    Ok(redone)
+}
+
+/// The largest base offset of a segment's file.
+async fn last_segment<D: Disk>(disk: &D, dir: &Path) -> Result<Option<i64>, DiskError> {
+    let entries = match disk.list_dir(dir).await {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(DiskError::new("list", dir, error)),
+    };
+    let segments = entries.iter().filter_map(|entry| parse_file_name(&entry.name));
+    Ok(segments.filter(|(_, suffix)| *suffix == LOG_SUFFIX).map(|(base_offset, _)| base_offset).max())
+}
+
+/// Bytes written. All of them, and the file's name, are durable when this returns.
+async fn redo_segment<D: Disk>(disk: &D, dir: &Path, base_offset: i64, content: &Content) -> Result<u64, DiskError> {
+    let path = &file_path(dir, base_offset, LOG_SUFFIX);
+    let failed = |operation| move |e| DiskError::new(operation, path, e);
+    let file = disk.open(path, OpenMode::CreateOrOpen).await.map_err(failed("open"))?;
+    // Also when it was there: a killed process may have made it and not got to flush its name.
+    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))?;
+    for (start, end) in content.runs() {
+        let mut from = start;
+        while from < end {
+            let to = end.min(from + WRITE_BYTES_MAX);
+            let buffer = content.fill(&file, from, to).await.map_err(failed("read"))?;
+            file.write_at(buffer, from).await.map_err(failed("write"))?;
+            from = to;
+        }
+    }
+    file.sync_data().await.map_err(failed("sync"))?;
+    Ok(content.pieces.values().map(|bytes| bytes.len() as u64).sum())
+}
+
+/// What is known of one segment's file.
+#[derive(Default)]
+struct Content {
+    /// By position; not empty, and none reaches into the next.
+    pieces: BTreeMap<u64, Bytes>,
+}
+
+impl Content {
+    /// Of pieces in order of sequence.
+    async fn new<R: Runtime>(runtime: &R, pieces: Vec<Piece>) -> Self {
+        let mut content = Self::default();
+        for (count, Piece { position, bytes }) in (1..).zip(pieces) {
+            content.put(position, bytes);
+            if usize::is_multiple_of(count, RECORDS_PER_TURN) {
+                runtime.turn().await;
+            }
+        }
+        content
+    }
+
+    /// Takes the place of what is there.
+    fn put(&mut self, position: u64, bytes: Bytes) {
+        let end = position + bytes.len() as u64;
+        if let Some((&start, before)) = self.pieces.range_mut(..position).next_back() {
+            let whole = before.clone();
+            if start + whole.len() as u64 > position {
+                *before = whole.slice(..distance(start, position));
+                self.put_rest(start, &whole, end);
+            }
+        }
+        while let Some((&start, _)) = self.pieces.range(position..end).next() {
+            let covered = self.pieces.remove(&start).unwrap_or_default();
+            self.put_rest(start, &covered, end);
+        }
+        self.pieces.insert(position, bytes);
+    }
+
+    /// What of a piece lies behind `end`.
+    fn put_rest(&mut self, start: u64, whole: &Bytes, end: u64) {
+        if start + whole.len() as u64 > end {
+            self.pieces.insert(end, whole.slice(distance(start, end)..));
+        }
+    }
+
+    /// Whole blocks that hold something, (start, end); runs do not touch.
+    fn runs(&self) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for (&position, bytes) in &self.pieces {
+            let start = position / BLOCK * BLOCK;
+            let end = (position + bytes.len() as u64).next_multiple_of(BLOCK);
+            match runs.last_mut() {
+                Some(run) if run.1 >= start => run.1 = run.1.max(end),
+                Some(_) | None => runs.push((start, end)),
+            }
+        }
+        runs
+    }
+
+    /// Whole blocks as they are to be in the file.
+    async fn fill<F: File>(&self, file: &F, from: u64, to: u64) -> io::Result<F::Buffer> {
+        let mut buffer = file.allocate(distance(from, to));
+        let before = self.pieces.range(..from).next_back();
+        let mut at = from;
+        for (&start, bytes) in before.into_iter().chain(self.pieces.range(from..to)) {
+            let end = start + bytes.len() as u64;
+            let (first, last) = (start.max(from), end.min(to));
+            if first >= last {
+                continue;
+            }
+            fill_from_file(file, &mut buffer[distance(from, at)..distance(from, first)], at).await?;
+            let target = &mut buffer[distance(from, first)..distance(from, last)];
+            target.copy_from_slice(&bytes[distance(start, first)..distance(start, last)]);
+            at = last;
+        }
+        fill_from_file(file, &mut buffer[distance(from, at)..], at).await?;
+        Ok(buffer)
+    }
+}
+
+/// What no piece covers: as the file has it, and zeros behind its end.
+async fn fill_from_file<F: File>(file: &F, target: &mut [u8], position: u64) -> io::Result<()> {
+    if target.is_empty() {
+        return Ok(());
+    }
+    let found = file.read_at(position, target.len()).await?;
+    let (known, behind) = target.split_at_mut(found.len().min(target.len()));
+    known.copy_from_slice(&found[..known.len()]);
+    behind.fill(0);
+    Ok(())
+}
+
+/// From one position to a later one of the same segment.
+fn distance(from: u64, to: u64) -> usize {
+    usize::try_from(to - from).expect("a segment fits into memory addresses")
+}
