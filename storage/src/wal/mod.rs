@@ -120,8 +120,34 @@ impl WalError {
     }
 }
 
+/// Most bytes of a payload that are copied when it is queued.
+pub const HEAD_BYTES_MAX: usize = 40;
+
+/// A record's content: a few bytes of its own, and others that are shared with whoever appended them.
+struct Payload {
+    head: [u8; HEAD_BYTES_MAX],
+    head_bytes: usize,
+    body: Bytes,
+}
+
+impl Payload {
+    fn new(head: &[u8], body: Bytes) -> Self {
+        let mut payload = Self { head: [0; HEAD_BYTES_MAX], head_bytes: head.len(), body };
+        payload.head[..head.len()].copy_from_slice(head);
+        payload
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..self.head_bytes]
+    }
+
+    fn len(&self) -> usize {
+        self.head_bytes + self.body.len()
+    }
+}
+
 struct State<F> {
-    queue: VecDeque<Bytes>,
+    queue: VecDeque<Payload>,
     queued_bytes: usize,
     /// Of the first record in the queue.
     queue_sequence: u64,
@@ -140,6 +166,25 @@ impl<F> State<F> {
     fn next_sequence(&self) -> u64 {
         self.queue_sequence + self.queue.len() as u64
     }
+
+    fn check_append(&self, payload_bytes: usize) -> Result<(), WalError> {
+        if let Some(failure) = &self.failure {
+            return Err(WalError::Failed(failure.clone()));
+        }
+        if self.closing {
+            return Err(WalError::Closed);
+        }
+        if let (Some(error), Some(_)) = (&self.stalled, self.ring.wanted_bytes) {
+            return Err(WalError::Stalled(Arc::new(error.clone())));
+        }
+        if payload_bytes > WAL_PAYLOAD_BYTES_MAX {
+            return Err(WalError::PayloadTooLarge { len: payload_bytes });
+        }
+        if self.queued_bytes > WAL_QUEUE_BYTES_MAX - WAL_PAYLOAD_BYTES_MAX {
+            return Err(WalError::QueueFull { queued_bytes: self.queued_bytes });
+        }
+        Ok(())
+    }
 }
 
 struct Inner<D: Disk, R: Runtime> {
@@ -155,6 +200,8 @@ struct Inner<D: Disk, R: Runtime> {
     /// The next file is there, or cannot be made, or the log failed.
     ring_ready: Notify,
     gate: Gate,
+    /// Called when records have become durable, when there is room again, and when the log has failed.
+    listener: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
 /// A handle to the log; clones share it. When the last one is dropped what is queued is still written.
@@ -231,6 +278,7 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
             ring_work: Notify::new(),
             ring_ready: Notify::new(),
             gate: Gate::new(),
+            listener: RefCell::default(),
         });
         inner.start();
         Ok((Self { _closer: Rc::new(Closer(inner.clone())), inner }, recovered))
@@ -238,23 +286,15 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
 
     /// Queues a record and returns its sequence. It is durable once [`Self::committed`] says so.
     pub fn append(&self, payload: Bytes) -> Result<u64, WalError> {
+        self.append_parts(&[], payload)
+    }
+
+    /// The same for a payload of two parts: `head`, of at most [`HEAD_BYTES_MAX`], is copied, `body` is shared.
+    pub fn append_parts(&self, head: &[u8], body: Bytes) -> Result<u64, WalError> {
+        let payload = Payload::new(head, body);
         let sequence = {
             let mut state = self.inner.state.borrow_mut();
-            if let Some(failure) = &state.failure {
-                return Err(WalError::Failed(failure.clone()));
-            }
-            if state.closing {
-                return Err(WalError::Closed);
-            }
-            if let (Some(error), Some(_)) = (&state.stalled, state.ring.wanted_bytes) {
-                return Err(WalError::Stalled(Arc::new(error.clone())));
-            }
-            if payload.len() > WAL_PAYLOAD_BYTES_MAX {
-                return Err(WalError::PayloadTooLarge { len: payload.len() });
-            }
-            if state.queued_bytes > WAL_QUEUE_BYTES_MAX - WAL_PAYLOAD_BYTES_MAX {
-                return Err(WalError::QueueFull { queued_bytes: state.queued_bytes });
-            }
+            state.check_append(payload.len())?;
             let sequence = state.next_sequence();
             state.queued_bytes += record::encoded_len(payload.len());
             state.queue.push_back(payload);
@@ -262,6 +302,29 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
         };
         self.inner.work.notify_one();
         Ok(sequence)
+    }
+
+    /// Whether a payload of this length would be taken now.
+    pub fn check_append(&self, payload_bytes: usize) -> Result<(), WalError> {
+        self.inner.state.borrow().check_append(payload_bytes)
+    }
+
+    /// Has `listener` called when records have become durable, when the queue has become shorter, and when the log has failed.
+    /// There is one; it may append.
+    pub fn set_listener(&self, listener: Rc<dyn Fn()>) {
+        *self.inner.listener.borrow_mut() = Some(listener);
+    }
+
+    /// Why nothing is taken any more until a restart.
+    pub fn failure(&self) -> Option<Arc<WalError>> {
+        self.inner.state.borrow().failure.clone()
+    }
+
+    /// The last sequence in files that are not written any more, 0 when there is none. When everything up to it is let go of,
+    /// those files are freed.
+    pub fn older_through(&self) -> u64 {
+        let state = self.inner.state.borrow();
+        state.ring.live.iter().map(|file| file.last_sequence).max().unwrap_or(0)
     }
 
     /// Waits until a record of any length may be queued, or until waiting has no purpose any more.
@@ -422,6 +485,14 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         self.room.notify_all();
         self.ring_work.notify_one();
         self.ring_ready.notify_all();
+        self.call_listener();
+    }
+
+    fn call_listener(&self) {
+        let listener = self.listener.borrow().clone();
+        if let Some(listener) = listener {
+            listener();
+        }
     }
 
     /// The task that commits, one group after the other.
@@ -453,7 +524,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
     }
 
     /// What is queued, up to the size of one commit.
-    fn take_group(&self) -> (u64, Vec<Bytes>) {
+    fn take_group(&self) -> (u64, Vec<Payload>) {
         let mut state = self.state.borrow_mut();
         let first_sequence = state.queue_sequence;
         let (mut payloads, mut group_bytes) = (Vec::new(), 0);
@@ -474,7 +545,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         (first_sequence, payloads)
     }
 
-    async fn commit(&self, first_sequence: u64, payloads: Vec<Bytes>) -> Result<(), WalError> {
+    async fn commit(&self, first_sequence: u64, payloads: Vec<Payload>) -> Result<(), WalError> {
         let record_bytes: usize = payloads.iter().map(|payload| record::encoded_len(payload.len())).sum();
         self.make_room(record_bytes.next_multiple_of(BLOCK_BYTES) as u64).await?;
         let records = payloads.iter().enumerate().map(|(index, payload)| (first_sequence + index as u64, payload));
@@ -489,6 +560,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
             (woken, ring.next.is_none() && ring.current.position >= ring.current.len_bytes / 2)
         };
         drop(woken);
+        self.call_listener();
         if half_full || !self.state.borrow().ring.live.is_empty() {
             self.ring_work.notify_one();
         }
@@ -506,7 +578,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
             }
             state.durable_through + 1
         };
-        let nothing = Bytes::new();
+        let nothing = Payload::new(&[], Bytes::new());
         self.write(Kind::Mark, record::encoded_len(0), std::iter::once((next_sequence, &nothing))).await
     }
 
@@ -515,7 +587,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         &self,
         kind: Kind,
         record_bytes: usize,
-        records: impl Iterator<Item = (u64, &'a Bytes)>,
+        records: impl Iterator<Item = (u64, &'a Payload)>,
     ) -> Result<(), WalError> {
         let (file, path, identity, position, durable_through) = {
             let state = self.state.borrow();
@@ -526,7 +598,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         let (mut filled, mut turned_at) = (0, 0);
         for (sequence, payload) in records {
             let header = Header { kind, sequence, durable_through, payload_len: payload.len() };
-            filled += record::encode(&mut buffer[filled..], identity, header, payload);
+            filled += record::encode(&mut buffer[filled..], identity, header, payload.head(), &payload.body);
             if filled - turned_at >= WAL_ENCODE_STEP_BYTES {
                 turned_at = filled;
                 self.runtime.turn().await;

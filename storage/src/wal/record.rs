@@ -54,15 +54,23 @@ pub(super) fn encoded_len(payload_len: usize) -> usize {
     (HEADER_BYTES + payload_len).next_multiple_of(ALIGN_BYTES)
 }
 
-/// Writes the record at the start of `target`, padding included, and returns the bytes written.
-pub(super) fn encode(target: &mut [u8], identity: FileIdentity, header: Header, payload: &[u8]) -> usize {
-    assert_eq!(header.payload_len, payload.len());
-    let len = encoded_len(payload.len());
+/// Writes the record at the start of `target`, padding included, and returns the bytes written. The payload is `head`, then
+/// `body`.
+pub(super) fn encode(
+    target: &mut [u8],
+    identity: FileIdentity,
+    header: Header,
+    head: &[u8],
+    body: &[u8],
+) -> usize {
+    let payload_bytes = head.len() + body.len();
+    assert_eq!(header.payload_len, payload_bytes);
+    let len = encoded_len(payload_bytes);
     let kind = match header.kind {
         Kind::Data => 1,
         Kind::Mark => 2,
     };
-    let payload_len = u32::try_from(payload.len()).expect("a payload is below its limit");
+    let payload_len = u32::try_from(payload_bytes).expect("a payload is below its limit");
     target[..4].copy_from_slice(&MAGIC);
     let [.., hint_high, hint_low] = identity.salt.to_be_bytes();
     target[4..8].copy_from_slice(&[FORMAT, kind, hint_high, hint_low]);
@@ -70,10 +78,13 @@ pub(super) fn encode(target: &mut [u8], identity: FileIdentity, header: Header, 
     target[16..24].copy_from_slice(&header.sequence.to_be_bytes());
     target[24..32].copy_from_slice(&header.durable_through.to_be_bytes());
     target[32..36].copy_from_slice(&payload_len.to_be_bytes());
-    let crc = checksum(identity.salt, &target[..CRC_AT], payload);
+    let (head_end, body_end) = (HEADER_BYTES + head.len(), HEADER_BYTES + payload_bytes);
+    target[HEADER_BYTES..head_end].copy_from_slice(head);
+    target[head_end..body_end].copy_from_slice(body);
+    // Of the copy, which is in the cache now.
+    let crc = checksum(identity.salt, &target[..CRC_AT], &target[HEADER_BYTES..body_end]);
     target[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_be_bytes());
-    target[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
-    target[HEADER_BYTES + payload.len()..len].fill(0);
+    target[body_end..len].fill(0);
     len
 }
 
@@ -170,7 +181,7 @@ mod tests {
     fn sample(payload: &[u8]) -> (Header, Vec<u8>) {
         let header = Header { kind: Kind::Data, sequence: 9, durable_through: 8, payload_len: payload.len() };
         let mut bytes = vec![0xA5; encoded_len(payload.len())];
-        assert_eq!(encode(&mut bytes, IDENTITY, header, payload), bytes.len());
+        assert_eq!(encode(&mut bytes, IDENTITY, header, &payload[..payload.len() / 2], &payload[payload.len() / 2..]), bytes.len());
         (header, bytes)
     }
 

@@ -198,7 +198,7 @@ fn stale_records_are_rejected() {
         let content = payload(99, 50);
         let header = Header { kind: Kind::Data, sequence, durable_through: 1, payload_len: content.len() };
         let mut bytes = vec![0; BLOCK_BYTES];
-        record::encode(&mut bytes, identity, header, &content);
+        record::encode(&mut bytes, identity, header, &content, &[]);
         disk.plant(&path, 2 * BLOCK_BYTES as u64, &bytes).unwrap();
         // Opening makes the next file; the next round must not find it.
         let (_, recovered, records) = runtime.block_on(open(&runtime, &disk.copy(&runtime))).unwrap();
