@@ -10,13 +10,15 @@
 //! | `compaction` | pure: what of a log its keys outdate |
 //! | `cache` | recent batches in memory |
 //! | `checkpoint` | small files replaced as a whole |
+//! | `journal` | small appends of a shard's logs made durable together, and put into segments later |
 //! | `wal` | pre-written, recycled files with group commit |
 //! | `journal` | what a shard has promised and not yet put into segments |
 //!
 //! # Durability
 //!
 //! `Log::append_as_leader` promises nothing. When `Log::durable` says yes, the batch is, by the topic's level, in memory,
-//! handed to the disk, or on stable storage with everything before it, the names of its files included. A failed write or
+//! handed to the disk, or on stable storage (in the journal or in a segment) with everything before it, the names of its
+//! files included. A failed write or
 //! sync ends that for the log until the next start: a later call that succeeds proves nothing about the lost one. A disk
 //! that refuses bytes for lack of space has lost none; they are kept and written when there is space.
 //!

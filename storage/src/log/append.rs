@@ -61,6 +61,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if let SequenceCheck::Duplicate(original) = state.producers.check(batch.header())? {
             return Ok(state.duplicate(&original));
         }
+        let handle = self.journal_for(&state, batch.len())?;
         let (bytes, header) = state.number(batch, leader_epoch, now_ms)?;
         let segment = self.segment_for(&mut state, &header, bytes.len() as u64, now_ms);
         let appended = Appended {
@@ -71,21 +72,33 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             is_duplicate: false,
         };
         let index_interval_bytes = state.config.index_interval_bytes;
-        segment.note_batch(&header, bytes.len() as u64, index_interval_bytes);
+        let position = segment.note_batch(&header, bytes.len() as u64, index_interval_bytes);
         state.producers.note_batch(&header, header.base_offset);
         let is_new_epoch = state.epochs.assign(leader_epoch, header.base_offset);
         let is_committed = state.config.durability == super::Durability::Memory;
         state.log_end_offset = appended.end_offset();
         state.staged_bytes += bytes.len();
+        state.appended_at = Some(self.inner.runtime.now());
         let records = i64::from(header.last_offset_delta) + 1;
-        state.staged.push_back(Staged { segment, bytes: bytes.clone(), end_offset: appended.end_offset(), records });
+        let end_offset = appended.end_offset();
+        let sequence =
+            handle.map(|handle| handle.append_batch(self, segment.base_offset(), position, &bytes, end_offset));
+        if sequence.is_none() {
+            state.direct_end_offset = end_offset;
+        }
+        state.staged.push_back(Staged { segment, bytes: bytes.clone(), end_offset, records, sequence });
+        // A roll has asked for a flush.
+        let must_commit = sequence.is_none() || state.flush_to > self.inner.synced_end_offset.get();
         drop(state);
+        self.note_staged(bytes.len());
         let (base_offset, last_offset) = (appended.base_offset, appended.last_offset);
         self.inner.tail.push(TailBatch { base_offset, last_offset, bytes });
         if is_new_epoch {
             self.save_epochs();
         }
-        self.start_commit();
+        if must_commit {
+            self.start_commit();
+        }
         if is_committed {
             self.inner.ring();
         }

@@ -1,8 +1,8 @@
-//! From appended to durable: the one place where that happens.
+//! From appended to durable, but for what the journal takes: there it is in `write_back`.
 //!
-//! One task per log, alive while there is something to commit. Each round takes what has gathered, writes it, syncs the
-//! files it touched and then publishes the new ends; what is appended meanwhile forms the next round. There is no timer:
-//! under load rounds grow, without load a batch is committed alone.
+//! One task per log, alive while there is something to do. Each round takes what has gathered, writes it, syncs the files it
+//! touched and then publishes the new ends; what is appended meanwhile forms the next round. There is no timer: under load
+//! rounds grow, without load a batch is committed alone.
 
 use std::io;
 use std::rc::Rc;
@@ -16,42 +16,32 @@ use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline};
 use crate::runtime::{Instant, Runtime};
 use crate::segment::Segment;
-use crate::segment::writer::BlockWriter;
+use crate::segment::writer::{BlockWriter, LastBlock};
 
 use super::recovery::sync_dir;
-use super::{Durability, Health, Log};
+use super::round::{Part, Round, flush_interval};
+use super::{Health, Log};
 
-/// Bytes of one round, unless one batch is larger. What is not acknowledged when the power goes is never more than this,
-/// so recovery can tell a torn end from damage in the middle.
-pub const GROUP_BYTES_MAX: usize = 4 << 20;
 /// How long a log that was refused space waits before it tries again.
 pub(super) const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// Consecutive batches of one segment.
-struct Part<F> {
-    segment: Rc<Segment<F>>,
-    batches: Vec<Bytes>,
-    bytes: usize,
-    records: i64,
-    /// The offset after the last batch.
-    end_offset: i64,
-}
-
 /// What is in the files but not known to be on stable storage.
 pub(super) struct Unsynced<F> {
-    segments: Vec<Rc<Segment<F>>>,
-    records: i64,
-    since: Option<Instant>,
+    pub segments: Vec<Rc<Segment<F>>>,
+    pub records: i64,
+    pub since: Option<Instant>,
+    /// The first record of the journal that is needed until then.
+    pub pin: Option<u64>,
 }
 
 impl<F> Default for Unsynced<F> {
     fn default() -> Self {
-        Self { segments: Vec::new(), records: 0, since: None }
+        Self { segments: Vec::new(), records: 0, since: None, pin: None }
     }
 }
 
 /// What a failed step of a round means.
-enum Failure {
+pub(super) enum Failure {
     /// Nothing is lost; the same step is tried again.
     Refused(DiskError),
     /// What was not durable before cannot be trusted any more.
@@ -83,7 +73,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.wait(|log| log.committed_end_offset() >= end_offset).await
     }
 
-    /// Makes everything appended so far durable, whatever the topic's level.
+    /// Makes everything appended so far durable in the segments, whatever the topic's level.
     pub async fn flush(&self) -> Result<(), CommitError> {
         let end_offset = {
             let mut state = self.inner.state.borrow_mut();
@@ -91,10 +81,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             state.log_end_offset
         };
         self.start_commit();
-        self.wait(|log| log.durable_end_offset() >= end_offset).await
+        self.wait(|log| log.inner.synced_end_offset.get() >= end_offset).await
     }
 
-    async fn wait(&self, is_done: impl Fn(&Self) -> bool) -> Result<(), CommitError> {
+    pub(super) async fn wait(&self, is_done: impl Fn(&Self) -> bool) -> Result<(), CommitError> {
         loop {
             let changed = self.inner.progress.notified();
             if is_done(self) {
@@ -123,18 +113,15 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let _guard = guard;
             log.commit_until_idle().await;
             log.inner.state.borrow_mut().is_committing = false;
+            log.inner.progress.notify_all();
             log.arm_flush_timer();
         });
     }
 
     async fn commit_until_idle(&self) {
         let mut writer = self.inner.writer.borrow_mut().take().expect("one commit task per log");
-        loop {
-            let parts = self.next_round();
-            if parts.is_empty() && !self.must_sync() {
-                break;
-            }
-            match self.commit(&mut writer, &parts).await {
+        while let Some(round) = self.next_round() {
+            match self.commit(&mut writer, &round).await {
                 Ok(()) => {
                     self.inner.commit_count.update(|count| count + 1);
                     self.set_available();
@@ -156,65 +143,55 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         *self.inner.writer.borrow_mut() = Some(writer);
     }
 
-    /// What has gathered. It stays queued until it is written, so that a full disk loses nothing.
-    fn next_round(&self) -> Vec<Part<D::File>> {
-        let state = self.inner.state.borrow();
-        let mut parts: Vec<Part<D::File>> = Vec::new();
-        let mut round_bytes = 0;
-        for staged in &state.staged {
-            if round_bytes > 0 && round_bytes + staged.bytes.len() > GROUP_BYTES_MAX {
-                break;
-            }
-            round_bytes += staged.bytes.len();
-            if parts.last().is_none_or(|part| !Rc::ptr_eq(&part.segment, &staged.segment)) {
-                let segment = Rc::clone(&staged.segment);
-                parts.push(Part { segment, batches: Vec::new(), bytes: 0, records: 0, end_offset: 0 });
-            }
-            let part = parts.last_mut().expect("just made sure of");
-            part.batches.push(staged.bytes.clone());
-            part.bytes += staged.bytes.len();
-            part.records += staged.records;
-            part.end_offset = staged.end_offset;
-        }
-        parts
-    }
-
-    async fn commit(&self, writer: &mut BlockWriter, parts: &[Part<D::File>]) -> Result<(), Failure> {
-        for part in parts {
+    async fn commit(&self, writer: &mut BlockWriter, round: &Round<D::File>) -> Result<(), Failure> {
+        let mut end_record = None;
+        for (at, part) in round.parts.iter().enumerate() {
             let file = self.open_for_writing(&part.segment).await?;
-            writer.write(&part.segment, &file, &part.batches).await?;
-            self.finish_written(part);
-            self.reserve_ahead(&part.segment, &file);
+            writer.begin(&part.segment, &file).await?;
+            self.cover_tail(writer, part).await?;
+            if round.journals_end && at + 1 == round.parts.len() && part.last_block == LastBlock::HeldBack {
+                end_record = self.journal_loose_end(writer, part)?;
+            }
+            if let Some(written) = writer.write(&part.segment, &file, &part.batches, part.last_block).await? {
+                self.finish_written(part, written);
+                self.reserve_ahead(&part.segment, &file);
+            }
         }
-        if self.must_sync() { self.sync().await } else { Ok(()) }
+        if round.syncs {
+            self.sync().await?;
+        }
+        if let Some(sequence) = end_record {
+            self.finish_end(round, sequence).await?;
+        }
+        if let Some(through) = round.leaving {
+            self.journal_anew(writer, through)?;
+        }
+        Ok(())
     }
 
-    fn finish_written(&self, part: &Part<D::File>) {
-        let mut state = self.inner.state.borrow_mut();
-        state.staged.drain(..part.batches.len());
-        state.staged_bytes -= part.bytes;
-        state.unsynced.records += part.records;
+    /// Notes that the first `written` batches of a part are in its file.
+    fn finish_written(&self, part: &Part<D::File>, written: usize) {
+        let mut end_offset = self.inner.written_end_offset.get();
+        let mut bytes = 0;
+        let mut borrowed = self.inner.state.borrow_mut();
+        let state = &mut *borrowed;
+        for staged in state.staged.drain(..written) {
+            assert!(staged.end_offset > end_offset, "writes follow the order of the log");
+            end_offset = staged.end_offset;
+            bytes += staged.bytes.len();
+            state.unsynced.records += staged.records;
+            state.unsynced.pin = [state.unsynced.pin, staged.sequence].into_iter().flatten().min();
+        }
+        state.staged_bytes -= bytes;
         state.unsynced.since.get_or_insert(self.inner.runtime.now());
         if !state.unsynced.segments.iter().any(|known| Rc::ptr_eq(known, &part.segment)) {
             state.unsynced.segments.push(Rc::clone(&part.segment));
         }
-        drop(state);
-        assert!(part.end_offset > self.inner.written_end_offset.get(), "writes follow the order of the log");
-        self.inner.written_end_offset.set(part.end_offset);
-        self.inner.tail.unpin(part.end_offset);
+        drop(borrowed);
+        self.inner.written_end_offset.set(end_offset);
+        self.inner.tail.unpin(end_offset);
+        self.note_left_staging(bytes);
         self.inner.ring();
-    }
-
-    fn must_sync(&self) -> bool {
-        let state = self.inner.state.borrow();
-        if state.unsynced.segments.is_empty() {
-            return false;
-        }
-        let age = state.unsynced.since.map_or(Duration::ZERO, |since| self.inner.runtime.now().saturating_since(since));
-        state.config.durability == Durability::Flushed
-            || state.flush_to > self.inner.durable_end_offset.get()
-            || state.unsynced.records >= state.config.flush_messages
-            || flush_interval(state.config.flush_ms).is_some_and(|interval| age >= interval)
     }
 
     /// Everything written so far, to stable storage.
@@ -227,26 +204,40 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             file.sync_data().await.map_err(|e| Failure::Lost(DiskError::new("sync", segment.path(), e)))?;
         }
         self.inner.state.borrow_mut().unsynced = Unsynced::default();
-        assert!(end_offset >= self.inner.durable_end_offset.get(), "what is durable stays durable");
-        self.inner.durable_end_offset.set(end_offset);
+        assert!(end_offset >= self.inner.synced_end_offset.get(), "what is durable stays durable");
+        self.inner.synced_end_offset.set(end_offset);
+        self.inner.durable_end_offset.update(|durable| durable.max(end_offset));
         self.inner.ring();
         Ok(())
     }
 
-    /// The segment's file, made when there is none yet. A new file's name is durable before anything in it is acknowledged.
+    /// The segment's file, made when there is none yet. A new file's name is durable before anything in it is acknowledged,
+    /// and the segments before it are: what the journal has of those is void once the file is there.
     async fn open_for_writing(&self, segment: &Segment<D::File>) -> Result<D::File, Failure> {
-        if segment.has_file() || segment.written_bytes() > 0 {
+        if segment.is_name_durable() {
             let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
             if segment.first_timestamp().is_none() && segment.written_bytes() > 0 {
                 learn_first_timestamp(segment, &file).await;
             }
             return Ok(file);
         }
+        if self.inner.journal.is_some() && !self.inner.state.borrow().unsynced.segments.is_empty() {
+            self.sync().await?;
+        }
         if !self.inner.state.borrow().is_dir_durable {
             self.sync_names().await?;
         }
+        Ok(self.make_file(segment).await.map_err(|error| match error.operation {
+            "open" => error.into(),
+            _ => Failure::Lost(error),
+        })?)
+    }
+
+    /// Makes the segment's file if there is none, and its name durable.
+    pub(super) async fn make_file(&self, segment: &Segment<D::File>) -> Result<D::File, DiskError> {
         let file = segment.file(&self.inner.disk, OpenMode::CreateOrOpen).await?;
-        sync_dir(&self.inner.disk, &self.inner.dir).await.map_err(Failure::Lost)?;
+        sync_dir(&self.inner.disk, &self.inner.dir).await?;
+        segment.note_name_durable();
         Ok(file)
     }
 
@@ -310,18 +301,15 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     pub(super) fn set_offline(&self, reason: LogOffline) {
         tracing::error!(dir = %self.inner.dir.display(), %reason, "the log takes no more appends");
         let mut state = self.inner.state.borrow_mut();
+        // Only the journal has it, so the next start needs it.
+        state.held_pin = state.pin();
         state.health = Health::Offline(reason);
+        self.note_left_staging(state.staged_bytes);
         state.staged.clear();
         state.staged_bytes = 0;
         drop(state);
         self.inner.ring();
     }
-}
-
-/// `None` when `flush.ms` never asks for anything.
-fn flush_interval(flush_ms: i64) -> Option<Duration> {
-    const NEVER_MS: u64 = 1000 * 365 * 24 * 3600 * 1000;
-    u64::try_from(flush_ms).ok().filter(|&ms| ms < NEVER_MS).map(Duration::from_millis)
 }
 
 /// Only decides when the segment is rolled, so a failure is left to whoever reads that batch.

@@ -25,7 +25,7 @@ use crate::error::{DiskError, ReadError};
 use crate::runtime::channel::Permit;
 use crate::runtime::{Instant, Runtime};
 use crate::segment::reader::{Scanner, last_offset};
-use crate::segment::writer::BlockWriter;
+use crate::segment::writer::{BlockWriter, LastBlock};
 use crate::segment::{CLEANED_INDEX_SUFFIX, CLEANED_LOG_SUFFIX, CLEANED_TIME_INDEX_SUFFIX, Segment, file_path};
 
 use super::read::SLICE;
@@ -523,7 +523,8 @@ impl<'a, D: Disk, R: Runtime> Writing<'a, D, R> {
         if pending.is_empty() {
             return Ok(());
         }
-        self.writer.write(&self.segment, &file, &pending).await
+        self.writer.write(&self.segment, &file, &pending, LastBlock::Padded).await?;
+        Ok(())
     }
 
     async fn open(&mut self) -> Result<D::File, DiskError> {

@@ -2,11 +2,14 @@
 //!
 //! A [`Log`] is a cheap handle. [`Log::append_as_leader`] is synchronous: it numbers the batch, updates producers and
 //! epochs, keeps the bytes in the tail and puts them before the commit task. [`Log::durable`] is the other half of the
-//! seam: it resolves when the batch has reached the topic's durability level. The commit task (`commit`) takes
-//! whatever has gathered, writes it, syncs once and wakes all that wait.
+//! seam: it resolves when the batch has reached the topic's durability level. A small batch gets there through the shard's
+//! [journal](crate::journal), with those of other logs in one commit, and is put into its segment later (`write_back`). A
+//! large one, and every one of a log that has no journal or a level below `flushed`, is taken by the log's commit task
+//! (`commit`), which writes what has gathered, syncs once and wakes all that wait. What is to be written when is in `round`.
 //!
-//! What holds: `log_end_offset >= written_end_offset >= durable_end_offset`, all three only rise while the log is open,
-//! and everything below `durable_end_offset` is there after a crash.
+//! What holds: the ends `written` (can be read from segments) and `synced` (would be there without the journal) are at most
+//! `durable`, or the level is below `flushed`; `synced` is at most `written`; all only rise while the log is open, and
+//! everything below `durable_end_offset` is there after a crash.
 
 mod append;
 mod commit;
@@ -16,10 +19,12 @@ mod read;
 mod recovery;
 mod retention;
 mod room;
+mod round;
 mod seal;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod write_back;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,10 +38,11 @@ use crate::checkpoint;
 use crate::compaction::CompactionConfig;
 use crate::disk::{Disk, File};
 use crate::error::{DiskError, LogOffline};
+use crate::journal::JournalHandle;
 use crate::leader_epoch::{EpochEndOffset, EpochEntry, LEADER_EPOCH_FILE, LeaderEpochs};
 use crate::producer_state::{ProducerEntry, ProducerStates};
-use crate::runtime::Runtime;
 use crate::runtime::channel::{Gate, Notify, Semaphore};
+use crate::runtime::{Instant, Runtime};
 use crate::segment::writer::BlockWriter;
 use crate::segment::{RollLimits, Segment};
 
@@ -128,10 +134,18 @@ struct Inner<D: Disk, R: Runtime> {
     dir: PathBuf,
     tail: Rc<Tail>,
     state: RefCell<State<D::File>>,
+    journal: Option<JournalHandle<D, R>>,
     /// Taken by the commit task while it writes.
     writer: RefCell<Option<BlockWriter>>,
     written_end_offset: Cell<i64>,
     durable_end_offset: Cell<i64>,
+    synced_end_offset: Cell<i64>,
+    /// The journal is about to ring this log.
+    is_to_be_rung: Cell<bool>,
+    /// The journal visits this log from time to time.
+    is_visited: Cell<bool>,
+    /// The journal rings this log when it has room.
+    waits_for_journal: Cell<bool>,
     /// Group commits completed and not yet counted by anyone.
     commit_count: Cell<u64>,
     /// Appends that wait for room, by number; the first in line is the next to be made.
@@ -170,8 +184,18 @@ struct State<F> {
     is_dir_durable: bool,
     /// What is in the files but not known to be on stable storage.
     unsynced: commit::Unsynced<F>,
-    /// Up to here a sync is wanted whatever the durability level.
+    /// Up to here a sync of the segments is wanted whatever the durability level.
     flush_to: i64,
+    /// The end of the last batch that the journal did not take.
+    direct_end_offset: i64,
+    /// What the journal holds is to be put into segments though it is little.
+    is_write_back_due: bool,
+    /// The journal wants to let go of its records up to this sequence.
+    leaving: Option<u64>,
+    /// What had to stay in the journal when the log went offline.
+    held_pin: Option<u64>,
+    /// When the last batch came.
+    appended_at: Option<Instant>,
     /// Segments that take no more batches and whose files are not finished.
     to_seal: VecDeque<seal::ToSeal<F>>,
     health: Health,
@@ -197,17 +221,26 @@ struct State<F> {
     uses: u64,
 }
 
-/// A batch that waits to be written.
+/// A batch that waits to be written, or the end of which does.
 struct Staged<F> {
     segment: Rc<Segment<F>>,
     bytes: Bytes,
     /// The offset after the batch.
     end_offset: i64,
     records: i64,
+    /// The first record of the journal that its unwritten bytes need.
+    sequence: Option<u64>,
 }
 
 impl<D: Disk, R: Runtime> Log<D, R> {
-    fn from_parts(disk: D, runtime: R, dir: PathBuf, budget: Rc<TailBudget>, state: State<D::File>) -> Self {
+    fn from_parts(
+        disk: D,
+        runtime: R,
+        dir: PathBuf,
+        budget: Rc<TailBudget>,
+        journal: Option<JournalHandle<D, R>>,
+        state: State<D::File>,
+    ) -> Self {
         let log_end_offset = state.log_end_offset;
         let inner = Inner {
             disk,
@@ -215,9 +248,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             dir,
             tail: Tail::new(budget, log_end_offset),
             state: RefCell::new(state),
+            journal,
             writer: RefCell::new(Some(BlockWriter::default())),
             written_end_offset: Cell::new(log_end_offset),
             durable_end_offset: Cell::new(log_end_offset),
+            synced_end_offset: Cell::new(log_end_offset),
+            is_to_be_rung: Cell::new(false),
+            is_visited: Cell::new(false),
+            waits_for_journal: Cell::new(false),
             commit_count: Cell::new(0),
             line: RefCell::default(),
             progress: Notify::new(),
@@ -250,12 +288,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.inner.state.borrow().log_end_offset
     }
 
-    /// Exclusive: what has been handed to the disk.
+    /// Exclusive: what can be read from segments.
     pub fn written_end_offset(&self) -> i64 {
         self.inner.written_end_offset.get()
     }
 
-    /// Exclusive: what survives a power cut.
+    /// Exclusive: what survives a power cut, in a segment or in the journal.
     pub fn durable_end_offset(&self) -> i64 {
         self.inner.durable_end_offset.get()
     }
@@ -270,7 +308,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let state = self.inner.state.borrow();
         match state.config.durability {
             Durability::Flushed => self.inner.durable_end_offset.get(),
-            Durability::Written => self.inner.written_end_offset.get(),
+            // What was made durable at a higher level may not be in a segment yet.
+            Durability::Written => self.inner.written_end_offset.get().max(self.inner.durable_end_offset.get()),
             Durability::Memory => state.log_end_offset,
         }
     }

@@ -17,6 +17,7 @@ use crate::cache::tail::TailBudget;
 use crate::checkpoint::{self, TEMPORARY_SUFFIX};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{Corruption, DiskError, LogOffline, OpenError, ReadError};
+use crate::journal::JournalHandle;
 use crate::leader_epoch::{LEADER_EPOCH_FILE, LeaderEpochs};
 use crate::producer_state::ProducerStates;
 use crate::runtime::Runtime;
@@ -26,17 +27,20 @@ use crate::segment::{
     SNAPSHOT_SUFFIX, SWAP_LOG_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path, parse_file_name,
 };
 
-use super::commit::{GROUP_BYTES_MAX, Unsynced};
+use super::commit::Unsynced;
 use super::read::Pace;
 use super::retention::DELETED_SUFFIX;
+use super::round::GROUP_BYTES_MAX;
 use super::seal::ToSeal;
 use super::{Durability, Health, Log, LogConfig, State};
 
 /// What opening a log needs.
-pub struct OpenLog<D, R> {
+pub struct OpenLog<D: Disk, R: Runtime> {
     pub disk: D,
     pub runtime: R,
     pub budget: Rc<TailBudget>,
+    /// What makes small appends durable; without one the log commits for itself.
+    pub journal: Option<JournalHandle<D, R>>,
     /// The partition's directory; it exists.
     pub dir: PathBuf,
     pub config: LogConfig,
@@ -184,6 +188,11 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             is_dir_durable,
             unsynced: Unsynced::default(),
             flush_to: 0,
+            direct_end_offset: 0,
+            is_write_back_due: false,
+            leaving: None,
+            held_pin: None,
+            appended_at: None,
             to_seal,
             health,
             is_committing: false,
@@ -199,7 +208,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             exchanges: 0,
             uses: 0,
         };
-        let log = Log::from_parts(self.disk, self.runtime, self.dir, self.budget, state);
+        let log = Log::from_parts(self.disk, self.runtime, self.dir, self.budget, self.journal, state);
         log.start_seal();
         (log, report)
     }
@@ -341,6 +350,7 @@ impl<F: File> Recovered<F> {
         found: &FoundSegment,
     ) -> Result<(Segment<F>, F, Option<Corruption>), OpenError> {
         let segment = Segment::new(&open.dir, found.base_offset, open.now_ms);
+        segment.note_name_durable();
         let file = segment.file(&open.disk, OpenMode::ReadWrite).await?;
         let mut scanner = Scanner::new(&segment, &file, 0, usize::MAX).with_limit(found.log_bytes);
         let mut pace = Pace::new(&open.runtime);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::disk::{Disk, File, OpenMode};
+use crate::disk::{Disk, File};
 use crate::error::{DiskError, ReadError};
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
@@ -144,11 +144,25 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// Its name says where the log ends when every other segment is gone.
     async fn make_active_file(&self) -> Result<(), DiskError> {
         let active = Rc::clone(self.inner.state.borrow().active());
-        active.file(&self.inner.disk, OpenMode::CreateOrOpen).await?;
-        sync_dir(&self.inner.disk, &self.inner.dir).await
+        self.make_file(&active).await?;
+        Ok(())
+    }
+
+    /// Before a finished segment goes, or another one takes its place, the one behind it has its file: the journal may still
+    /// have what was written to the old one, and where there is a later file it counts for nothing.
+    pub(super) async fn make_file_behind(&self, segment: &Segment<D::File>) -> Result<(), DiskError> {
+        let behind = {
+            let state = self.inner.state.borrow();
+            state.segments.range(segment.base_offset() + 1..).next().map(|(_, behind)| Rc::clone(behind))
+        };
+        match behind.filter(|behind| self.inner.journal.is_some() && !behind.is_name_durable()) {
+            Some(behind) => self.make_file(&behind).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     async fn remove_segment(&self, segment: &Segment<D::File>) -> Result<(), DiskError> {
+        self.make_file_behind(segment).await?;
         let base_offset = segment.base_offset();
         let has_snapshot = {
             let mut state = self.inner.state.borrow_mut();

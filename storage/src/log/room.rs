@@ -40,7 +40,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// There is room, or an append would fail for another reason: a log that is closed or has failed gets no more room.
     fn would_answer(&self, batch_bytes: usize) -> bool {
         let state = self.inner.state.borrow();
-        state.is_closing || !matches!(state.health, Health::Good) || state.has_room(batch_bytes)
+        let cannot = state.is_closing || !matches!(state.health, Health::Good);
+        cannot || (state.has_room(batch_bytes) && self.has_room_in_journal(batch_bytes))
+    }
+
+    /// Of all logs of the shard together.
+    pub(super) fn has_room_in_journal(&self, batch_bytes: usize) -> bool {
+        self.inner.journal.as_ref().is_none_or(|handle| handle.journal.has_room(batch_bytes))
     }
 }
 
@@ -52,6 +58,9 @@ impl<D: Disk, R: Runtime> Place<D, R> {
             let is_first = self.log.inner.line.borrow().front() == Some(&self.number);
             if is_first && self.log.would_answer(self.batch_bytes) {
                 return;
+            }
+            if let Some(handle) = &self.log.inner.journal {
+                handle.journal.ring_when_there_is_room(&self.log);
             }
             changed.await;
         }

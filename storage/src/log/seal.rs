@@ -51,7 +51,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// Starts the task that finishes full segments, unless it runs or there is nothing to finish yet.
     pub(super) fn start_seal(&self) {
         let mut state = self.inner.state.borrow_mut();
-        let is_ready = state.to_seal.front().is_some_and(|next| next.end_offset <= self.inner.durable_end_offset.get());
+        let is_ready = state.to_seal.front().is_some_and(|next| next.end_offset <= self.inner.synced_end_offset.get());
         if state.is_sealing || !is_ready {
             return;
         }
@@ -100,8 +100,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     fn next_to_seal(&self) -> Option<ToSeal<D::File>> {
         let mut state = self.inner.state.borrow_mut();
-        let durable_end_offset = self.inner.durable_end_offset.get();
-        let is_ready = state.to_seal.front().is_some_and(|next| next.end_offset <= durable_end_offset);
+        let synced_end_offset = self.inner.synced_end_offset.get();
+        let is_ready = state.to_seal.front().is_some_and(|next| next.end_offset <= synced_end_offset);
         if is_ready { state.to_seal.pop_front() } else { None }
     }
 

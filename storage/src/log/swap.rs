@@ -88,6 +88,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let (disk, dir, base_offset) = (&self.inner.disk, &self.inner.dir, swap.base_offset());
         let path = |suffix| file_path(dir, base_offset, suffix);
         if swap.stage.get() == Stage::Cleaned {
+            if let Some(last) = swap.old.last() {
+                self.make_file_behind(last).await?;
+            }
             rename(disk, &path(CLEANED_LOG_SUFFIX), &path(SWAP_LOG_SUFFIX)).await?;
             swap.stage.set(Stage::Named);
         }

@@ -52,6 +52,7 @@ impl World {
             disk: self.disk.clone(),
             runtime: self.runtime.clone(),
             budget: TailBudget::new(self.tail_bytes),
+            journal: None,
             dir: DIR.into(),
             config: self.config.clone(),
             is_clean,

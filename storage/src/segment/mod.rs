@@ -105,6 +105,8 @@ pub struct Segment<F> {
     bytes_since_index_entry: Cell<u64>,
     /// Takes no more batches.
     is_sealed: Cell<bool>,
+    /// Its file is there under its name after a power cut.
+    is_name_durable: Cell<bool>,
     /// Another one has taken its place, and its files may have other names.
     is_retired: Cell<bool>,
     pub(crate) last_used: Cell<u64>,
@@ -128,6 +130,7 @@ impl<F: File> Segment<F> {
             created_ms,
             bytes_since_index_entry: Cell::new(0),
             is_sealed: Cell::new(false),
+            is_name_durable: Cell::new(false),
             is_retired: Cell::new(false),
             last_used: Cell::new(0),
         }
@@ -142,6 +145,7 @@ impl<F: File> Segment<F> {
         let entries =
             (found.index_bytes as usize / OFFSET_ENTRY_BYTES, found.time_index_bytes as usize / TIME_ENTRY_BYTES);
         segment.is_largest_known.set(false);
+        segment.is_name_durable.set(true);
         segment.indexes.borrow_mut().on_disk = (found.log_bytes > 0).then_some(entries);
         segment
     }
@@ -173,6 +177,14 @@ impl<F: File> Segment<F> {
 
     pub fn is_sealed(&self) -> bool {
         self.is_sealed.get()
+    }
+
+    pub(crate) fn is_name_durable(&self) -> bool {
+        self.is_name_durable.get()
+    }
+
+    pub(crate) fn note_name_durable(&self) {
+        self.is_name_durable.set(true);
     }
 
     pub fn is_fully_written(&self) -> bool {

@@ -1,10 +1,11 @@
-//! Batches to blocks: what one log writes, one commit at a time.
+//! Batches to blocks: what one log writes, one write at a time.
 //!
-//! A segment's data does not end at a block boundary, so the last block is rewritten by the next commit. Its bytes come
-//! from memory and are the same as before, so a torn rewrite leaves them whole; and never are two writes of one block in
-//! flight, because there is one writer per log and it waits for each write.
+//! A segment's data does not end at a block boundary. Either the last block is written with zeros behind the data, and the
+//! next write brings it again: its bytes come from memory and are the same as before, so a torn rewrite leaves them whole,
+//! and never are two writes of one block in flight. Or it is held back until it is full, where something else keeps the
+//! bytes until then.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::disk::{BLOCK_BYTES, File};
 use crate::error::DiskError;
@@ -14,61 +15,134 @@ use super::Segment;
 /// Largest single write: the buffer it needs, and the longest time another write of the shard waits behind it.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 const _: () = assert!(WRITE_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// The last, partly filled block of the segment a log writes to.
+/// Where a log's writes stand.
 #[derive(Default)]
 pub struct BlockWriter {
-    /// Base offset of the segment that `tail` belongs to.
+    /// Base offset of the segment it writes to.
     segment: Option<i64>,
+    /// Everything before is in the file, in whole blocks.
+    block_start: u64,
+    /// What the file has of the block at `block_start`; empty while that block has not been written.
     tail: Vec<u8>,
 }
 
-impl BlockWriter {
-    /// Writes `batches` behind what `segment` has. After an error the file may hold any part of them, and nothing is
-    /// counted as written; the same call may be made again.
-    pub async fn write<F: File>(&mut self, segment: &Segment<F>, file: &F, batches: &[Bytes]) -> Result<(), DiskError> {
-        self.load_tail(segment, file).await?;
-        let start = segment.written_bytes() - self.tail.len() as u64;
-        let total: usize = self.tail.len() + batches.iter().map(Bytes::len).sum::<usize>();
-        let mut source =
-            Source { pieces: std::iter::once(&self.tail[..]).chain(batches.iter().map(|b| &b[..])), left: &[] };
-        let mut done = 0;
-        let mut last_block = Vec::new();
-        while done < total {
-            let len = (total - done).min(WRITE_BYTES_MAX);
-            let mut buffer = file.allocate(len);
-            source.fill(&mut buffer[..len]);
-            buffer[len..].fill(0);
-            if done + len == total {
-                last_block = buffer[len - len % BLOCK_BYTES..len].to_vec();
-            }
-            let position = start + done as u64;
-            file.write_at(buffer, position).await.map_err(|e| DiskError::new("write", segment.path(), e))?;
-            done += len;
-        }
-        self.tail = last_block;
-        segment.set_written_bytes(start + total as u64);
-        Ok(())
-    }
+/// What becomes of a last block that is not full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastBlock {
+    Padded,
+    HeldBack,
+}
 
-    /// The partial block of a segment that was written before this writer.
-    async fn load_tail<F: File>(&mut self, segment: &Segment<F>, file: &F) -> Result<(), DiskError> {
+impl BlockWriter {
+    /// Goes to the end of `segment`, unless it is there.
+    pub async fn begin<F: File>(&mut self, segment: &Segment<F>, file: &F) -> Result<(), DiskError> {
         if self.segment == Some(segment.base_offset()) {
             return Ok(());
         }
-        self.tail.clear();
-        let len = (segment.written_bytes() % BLOCK_BYTES as u64) as usize;
+        let written_bytes = segment.written_bytes();
+        let len = (written_bytes % BLOCK) as usize;
+        let mut tail = Vec::new();
         if len > 0 {
             let failed = |e| DiskError::new("read", segment.path(), e);
-            let bytes = file.read_at(segment.written_bytes() - len as u64, len).await.map_err(failed)?;
+            let bytes = file.read_at(written_bytes - len as u64, len).await.map_err(failed)?;
             if bytes.len() != len {
                 return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
             }
-            self.tail.extend_from_slice(&bytes);
+            tail.extend_from_slice(&bytes);
         }
-        self.segment = Some(segment.base_offset());
+        *self = Self { segment: Some(segment.base_offset()), block_start: written_bytes - len as u64, tail };
         Ok(())
     }
+
+    /// Whether it is at `segment`, after [`Self::begin`].
+    pub fn is_at<F: File>(&self, segment: &Segment<F>) -> bool {
+        self.segment == Some(segment.base_offset())
+    }
+
+    /// The position of the block that is written next, and what the file has of it.
+    pub fn tail(&self) -> (u64, &[u8]) {
+        (self.block_start, &self.tail)
+    }
+
+    /// Whether writing up to `end` writes a block.
+    pub fn would_write(&self, end: u64, last_block: LastBlock) -> bool {
+        match last_block {
+            LastBlock::Padded => end > self.block_start + self.tail.len() as u64,
+            LastBlock::HeldBack => end >= self.block_start + BLOCK,
+        }
+    }
+
+    /// The end of `batches`, which follow what is written of `segment`, that does not fill a block: what no write that holds
+    /// the last block back puts into the file. With its position.
+    pub fn loose_end<F: File>(&self, segment: &Segment<F>, batches: &[Bytes]) -> (u64, Bytes) {
+        let written_bytes = segment.written_bytes();
+        let end = written_bytes + total_bytes(batches);
+        let start = self.block_start.max(written_bytes).max(end / BLOCK * BLOCK);
+        let mut skip = usize::try_from(start - written_bytes).unwrap_or(usize::MAX);
+        let mut bytes = BytesMut::new();
+        for batch in batches {
+            let skipped = skip.min(batch.len());
+            bytes.extend_from_slice(&batch[skipped..]);
+            skip -= skipped;
+        }
+        (start, bytes.freeze())
+    }
+
+    /// Writes `batches` behind what `segment` has. What of them the file has in whole counts as written; their number. The
+    /// others are to come again at the start of the next call. `None` when nothing was to be written. After an error the file may hold any part of them, and nothing
+    /// is counted; the same call may be made again.
+    pub async fn write<F: File>(
+        &mut self,
+        segment: &Segment<F>,
+        file: &F,
+        batches: &[Bytes],
+        last_block: LastBlock,
+    ) -> Result<Option<usize>, DiskError> {
+        self.begin(segment, file).await?;
+        let written_bytes = segment.written_bytes();
+        let end = written_bytes + total_bytes(batches);
+        if !self.would_write(end, last_block) {
+            return Ok(None);
+        }
+        let data_end = match last_block {
+            LastBlock::Padded => end,
+            LastBlock::HeldBack => end / BLOCK * BLOCK,
+        };
+        let mut source =
+            Source { pieces: std::iter::once(&self.tail[..]).chain(batches.iter().map(|b| &b[..])), left: &[] };
+        source.skip(self.block_start.saturating_sub(written_bytes) as usize);
+        let mut position = self.block_start;
+        let mut last_bytes = Vec::new();
+        while position < data_end {
+            let len = usize::try_from(data_end - position).unwrap_or(usize::MAX).min(WRITE_BYTES_MAX);
+            let mut buffer = file.allocate(len);
+            source.fill(&mut buffer[..len]);
+            buffer[len..].fill(0);
+            if position + len as u64 == data_end {
+                last_bytes = buffer[len - len % BLOCK_BYTES..len].to_vec();
+            }
+            file.write_at(buffer, position).await.map_err(|e| DiskError::new("write", segment.path(), e))?;
+            position += len as u64;
+        }
+        self.block_start = data_end / BLOCK * BLOCK;
+        self.tail = last_bytes;
+        let mut whole_end = written_bytes;
+        let whole = batches.iter().map(|batch| {
+            whole_end += batch.len() as u64;
+            whole_end
+        });
+        let complete: Vec<u64> = whole.take_while(|end| *end <= data_end).collect();
+        if let Some(end) = complete.last() {
+            segment.set_written_bytes(*end);
+        }
+        Ok(Some(complete.len()))
+    }
+}
+
+fn total_bytes(batches: &[Bytes]) -> u64 {
+    batches.iter().map(|batch| batch.len() as u64).sum()
 }
 
 /// Several slices as one stream.
@@ -78,13 +152,26 @@ struct Source<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = &'a [u8]>> Source<'a, I> {
-    /// The pieces hold at least as many bytes as are asked for.
+    /// The pieces hold at least as many bytes as are asked for, here and in `fill`.
+    fn skip(&mut self, mut count: usize) {
+        while count > 0 {
+            self.refill();
+            let now = count.min(self.left.len());
+            self.left = &self.left[now..];
+            count -= now;
+        }
+    }
+
+    fn refill(&mut self) {
+        while self.left.is_empty() {
+            let Some(next) = self.pieces.next() else { unreachable!("the caller has counted the bytes") };
+            self.left = next;
+        }
+    }
+
     fn fill(&mut self, mut target: &mut [u8]) {
         while !target.is_empty() {
-            if self.left.is_empty() {
-                let Some(next) = self.pieces.next() else { unreachable!("the caller has counted the bytes") };
-                self.left = next;
-            }
+            self.refill();
             let count = target.len().min(self.left.len());
             let (now, later) = std::mem::take(&mut target).split_at_mut(count);
             let (bytes, left) = self.left.split_at(count);

@@ -200,7 +200,7 @@ struct Inner<D: Disk, R: Runtime> {
     /// The next file is there, or cannot be made, or the log failed.
     ring_ready: Notify,
     gate: Gate,
-    /// Called when records have become durable, when there is room again, and when the log has failed.
+    /// Called when records have become durable, when a file was freed, and when the log has failed.
     listener: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
@@ -309,7 +309,7 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
         self.inner.state.borrow().check_append(payload_bytes)
     }
 
-    /// Has `listener` called when records have become durable, when the queue has become shorter, and when the log has failed.
+    /// Has `listener` called when records have become durable, when a file was freed, and when the log has failed.
     /// There is one; it may append.
     pub fn set_listener(&self, listener: Rc<dyn Fn()>) {
         *self.inner.listener.borrow_mut() = Some(listener);
@@ -400,6 +400,11 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
     /// The last durable sequence, 0 when there is none.
     pub fn durable_through(&self) -> u64 {
         self.inner.state.borrow().durable_through
+    }
+
+    /// Bytes of records that wait for their commit.
+    pub fn queued_bytes(&self) -> usize {
+        self.inner.state.borrow().queued_bytes
     }
 
     /// Files that hold records or did, the current one and spare ones not counted.

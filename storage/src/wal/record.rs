@@ -56,13 +56,7 @@ pub(super) fn encoded_len(payload_len: usize) -> usize {
 
 /// Writes the record at the start of `target`, padding included, and returns the bytes written. The payload is `head`, then
 /// `body`.
-pub(super) fn encode(
-    target: &mut [u8],
-    identity: FileIdentity,
-    header: Header,
-    head: &[u8],
-    body: &[u8],
-) -> usize {
+pub(super) fn encode(target: &mut [u8], identity: FileIdentity, header: Header, head: &[u8], body: &[u8]) -> usize {
     let payload_bytes = head.len() + body.len();
     assert_eq!(header.payload_len, payload_bytes);
     let len = encoded_len(payload_bytes);
@@ -181,7 +175,10 @@ mod tests {
     fn sample(payload: &[u8]) -> (Header, Vec<u8>) {
         let header = Header { kind: Kind::Data, sequence: 9, durable_through: 8, payload_len: payload.len() };
         let mut bytes = vec![0xA5; encoded_len(payload.len())];
-        assert_eq!(encode(&mut bytes, IDENTITY, header, &payload[..payload.len() / 2], &payload[payload.len() / 2..]), bytes.len());
+        assert_eq!(
+            encode(&mut bytes, IDENTITY, header, &payload[..payload.len() / 2], &payload[payload.len() / 2..]),
+            bytes.len()
+        );
         (header, bytes)
     }
 

@@ -253,6 +253,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         if let Some(path) = spare {
             self.state.borrow_mut().ring.spares.push(SpareFile { path, len_bytes: file.len_bytes });
         }
+        self.call_listener();
         Ok(())
     }
 

@@ -11,6 +11,7 @@ fn opening(dir: PathBuf, is_clean: bool, recovery_point: Option<i64>) -> OpenLog
         disk: GlommioDisk::new(),
         runtime: GlommioRuntime::new(),
         budget: TailBudget::new(64 << 10),
+        journal: None,
         dir,
         config: LogConfig { segment_bytes: 1 << 20, ..LogConfig::default() },
         is_clean,

@@ -1,0 +1,146 @@
+//! Letting go of records: the task that has logs write back what the journal holds for them.
+//!
+//! One task per journal and one log at a time, so that its writes and flushes take little from the commits. It does nothing
+//! while no log needs a record.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::commit::Inner;
+use crate::disk::Disk;
+use crate::log::Log;
+use crate::runtime::Runtime;
+
+/// How long a log may leave in the journal what would fill a block.
+const VISIT_EVERY: Duration = Duration::from_secs(1);
+/// Visits that cause no wait of their own before the task gives way.
+const VISITS_PER_TURN: u32 = 32;
+/// Nothing could be let go of: until the next attempt.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+impl<D: Disk, R: Runtime> Inner<D, R> {
+    pub(super) async fn keep(self: Rc<Self>) {
+        loop {
+            let work = self.work.notified();
+            if self.is_closing.get() || self.wal.failure().is_some() {
+                return;
+            }
+            if self.must_free() {
+                self.free().await;
+            } else if self.is_pressed() && !self.is_blocked() {
+                self.relieve().await;
+            } else {
+                self.visit_due().await;
+                if !self.must_free() && !self.is_pressed() {
+                    self.arm_timer();
+                    work.await;
+                } else if self.is_blocked() {
+                    self.arm_timer();
+                    work.await;
+                }
+            }
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked_until.get().is_some_and(|until| self.runtime.now() < until)
+    }
+
+    fn block(&self) {
+        self.blocked_until.set(Some(self.runtime.now().saturating_add(RETRY_WAIT)));
+    }
+
+    /// Half of what may be kept is, and there is a file that could go.
+    pub(super) fn must_free(&self) -> bool {
+        let is_much = self.wal.live_bytes() >= self.options.live_bytes_max / 2;
+        is_much && self.wal.older_through() > self.freed_through.get() && !self.is_blocked()
+    }
+
+    /// Frees every file but the one that is written.
+    async fn free(&self) {
+        let through = self.wal.older_through();
+        let logs: Vec<Log<D, R>> = self.visits.borrow().iter().map(|(_, log)| log.clone()).collect();
+        for log in &logs {
+            if log.pin().is_some_and(|pin| pin <= through) {
+                log.leave_journal(through).await;
+            }
+        }
+        // What was journalled anew is durable before what it replaces goes.
+        if self.wal.committed(self.wal.next_sequence() - 1).await.is_err() {
+            return;
+        }
+        let needed = self.visits.borrow().iter().filter_map(|(_, log)| log.pin()).min();
+        let end = self.wal.durable_through() + 1;
+        self.wal.truncate_before(needed.map_or(end, |needed| needed.min(end)));
+        if needed.is_some_and(|needed| needed <= through) {
+            tracing::warn!(
+                live_bytes = self.wal.live_bytes(),
+                "the journal cannot let go of its oldest records: a log has not put them into its segments"
+            );
+            self.block();
+        } else {
+            self.freed_through.set(through);
+        }
+    }
+
+    /// Has logs write what waits in memory, those first that were not looked at for longest.
+    async fn relieve(&self) {
+        let logs: Vec<Log<D, R>> = self.visits.borrow().iter().map(|(_, log)| log.clone()).collect();
+        for log in logs {
+            if !self.is_pressed() || self.must_free() {
+                return;
+            }
+            // The last block, too: the memory of many small ends is what is wanted back.
+            if let Err(error) = log.flush().await {
+                tracing::debug!(dir = %log.dir().display(), %error, "nothing written back");
+            }
+        }
+        if self.is_pressed() {
+            self.block();
+        }
+    }
+
+    async fn visit_due(&self) {
+        for at in 1.. {
+            let now = self.runtime.now();
+            let is_due = |(at, _): &(_, Log<D, R>)| now.saturating_since(*at) >= VISIT_EVERY;
+            let log = {
+                let mut visits = self.visits.borrow_mut();
+                let Some((_, log)) = visits.front().filter(|next| is_due(next)) else { return };
+                let log = log.clone();
+                visits.pop_front();
+                visits.push_back((now, log.clone()));
+                log
+            };
+            log.visit(now).await;
+            if log.end_visits() {
+                let mut visits = self.visits.borrow_mut();
+                // Nearly always the last one.
+                if let Some(at) = visits.iter().rposition(|(_, visited)| visited.is_same(&log)) {
+                    visits.remove(at);
+                }
+            }
+            if self.must_free() {
+                return;
+            }
+            if at % VISITS_PER_TURN == 0 {
+                self.runtime.turn().await;
+            }
+        }
+    }
+
+    /// Wakes the task when a log is due.
+    pub(super) fn arm_timer(self: &Rc<Self>) {
+        if self.visits.borrow().is_empty() || self.is_timer_armed.replace(true) {
+            return;
+        }
+        let (inner, timer) = (Rc::downgrade(self), self.runtime.sleep(VISIT_EVERY));
+        self.runtime.spawn(async move {
+            timer.await;
+            if let Some(inner) = inner.upgrade() {
+                inner.is_timer_armed.set(false);
+                inner.work.notify_one();
+            }
+        });
+    }
+}
