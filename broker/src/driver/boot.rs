@@ -19,6 +19,7 @@ use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
+use walser_storage::journal::replay::{ReplayError, Replayed, discard, replay};
 use walser_storage::runtime::Runtime;
 
 use super::checkpoints::Checkpoints;
@@ -46,6 +47,8 @@ pub enum BootError {
     Quorum(#[from] QuorumError),
     #[error(transparent)]
     Metadata(#[from] MetadataError),
+    #[error(transparent)]
+    Journal(#[from] ReplayError),
     #[error("no random numbers from the kernel: {0}")]
     Random(getrandom::Error),
 }
@@ -120,14 +123,54 @@ pub async fn metadata<D: Disk, R: Runtime>(
     Ok(driver)
 }
 
-/// What the last run left; from now on a crash counts as one.
-pub async fn read<D: Disk>(data_dir: &DataDir<D>, checkpoints: &Checkpoints<D>) -> Result<Boot, BootError> {
-    Ok(Boot {
+/// What the last run left, as far as it noted it.
+pub fn read<D: Disk>(checkpoints: &Checkpoints<D>, is_clean: bool) -> Boot {
+    Boot {
         recovery_points: checkpoints.recovery_points(),
         log_start_offsets: checkpoints.log_start_offsets(),
         first_dirty_offsets: checkpoints.first_dirty_offsets(),
-        is_clean: data_dir.take_clean_mark().await?,
-    })
+        is_clean,
+    }
+}
+
+/// Puts what the journals of the last run promised into the segments, unless a clean stop has done so, and removes the
+/// journals. After the directories are settled and before any log is opened. Directories that were gone and are there
+/// again.
+///
+/// After a clean stop a crash before the removal lets the next start replay what the segments have already, which changes
+/// nothing.
+pub async fn settle_journals<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: &R,
+    image: &MetadataImage,
+    node_id: i32,
+    is_clean: bool,
+) -> Result<Vec<FoundDir>, BootError> {
+    let mut made = Vec::new();
+    if !is_clean {
+        let known = known_topics(image, node_id);
+        let locate = |topic_id, partition| {
+            let topic = known.get(&topic_id)?;
+            topic.partitions.contains(&partition).then(|| topic.name.clone())
+        };
+        let replayed = replay(data_dir, runtime, locate).await?;
+        if replayed.records > 0 {
+            let Replayed { folders, logs, records, dropped_records, void_records, bytes, torn_tails, .. } = replayed;
+            tracing::info!(
+                folders,
+                logs,
+                records,
+                dropped_records,
+                void_records,
+                bytes,
+                torn_tails,
+                "journals replayed into the logs"
+            );
+        }
+        made = replayed.made;
+    }
+    discard(data_dir).await?;
+    Ok(made)
 }
 
 /// Settles every directory that is not a live partition of `image`.
@@ -207,3 +250,6 @@ pub fn random_uuid() -> Result<Uuid, BootError> {
     getrandom::fill(&mut bytes).map_err(BootError::Random)?;
     Ok(Uuid::from_random(bytes))
 }
+
+#[cfg(test)]
+mod tests;

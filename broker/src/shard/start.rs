@@ -550,11 +550,17 @@ async fn boot(
     let meta = boot::identify(&data_dir, config.node_id).await?;
     let metadata = boot::metadata(&data_dir, control.runtime, config, listeners, &meta).await?;
     let image = Arc::clone(metadata.image());
-    let found = data_dir.list_partitions().await.map_err(BootError::from)?;
+    let mut found = data_dir.list_partitions().await.map_err(BootError::from)?;
+    boot::settle(&data_dir, &found, &image, config.node_id).await?;
+    // From now on a crash counts as one.
+    let is_clean = data_dir.take_clean_mark().await.map_err(BootError::from)?;
+    let mut made = boot::settle_journals(&data_dir, &control.runtime, &image, config.node_id, is_clean).await?;
+    // Where another topic's directory had the name, what the checkpoints say is of that one.
+    made.retain(|dir| found.binary_search_by(|known| known.dir_name.cmp(&dir.dir_name)).is_err());
+    found.extend(made);
     let opened = Checkpoints::open(data_dir.clone(), Arc::clone(&image), &found).await;
     let checkpoints = opened.map_err(BootError::from)?;
-    let left = boot::read(&data_dir, &checkpoints).await?;
-    boot::settle(&data_dir, &found, &image, config.node_id).await?;
+    let left = boot::read(&checkpoints, is_clean);
     control.checkpoints.replace(Some(Rc::clone(&checkpoints)));
     let update = ImageUpdate { image, change: ImageChange::First(Arc::new(left)) };
     if control.publish(&update).await.is_err() {

@@ -40,7 +40,8 @@ use self::redo::{LogRecords, Piece, Redone, redo_all};
 use super::JOURNAL_DIR;
 use super::record::{BadRecord, decode};
 use crate::data_dir::DataDir;
-use crate::disk::Disk;
+use crate::data_dir::partition::FoundDir;
+use crate::disk::{DirEntry, Disk};
 use crate::error::DiskError;
 use crate::runtime::Runtime;
 use crate::wal::{Recovered, WalError, read_all};
@@ -49,7 +50,7 @@ use crate::wal::{Recovered, WalError, read_all};
 const DISCARDED_SUFFIX: &str = ".discarded";
 
 /// What a replay has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     pub folders: usize,
     /// Logs that got bytes.
@@ -64,6 +65,8 @@ pub struct Replayed {
     pub bytes: u64,
     /// Journals that end in the middle of a commit that nobody was told about.
     pub torn_tails: usize,
+    /// Partition directories that were gone and are there again.
+    pub made: Vec<FoundDir>,
 }
 
 /// Why the journals could not be replayed. Logs must not be opened then.
@@ -108,7 +111,7 @@ pub async fn replay<D: Disk, R: Runtime>(
     locate: impl Fn(Uuid, i32) -> Option<String>,
 ) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed::default();
-    for folder in find_folders(data_dir).await?.live {
+    for folder in find_folders(data_dir).await?.unwrap_or_default().live {
         let found = read_folder(data_dir, runtime, &folder).await?;
         replayed.folders += 1;
         replayed.records += found.records;
@@ -120,10 +123,11 @@ pub async fn replay<D: Disk, R: Runtime>(
                 None => replayed.dropped_records += count_records(&segments),
             }
         }
-        let Redone { logs, void_records, bytes } = redo_all(data_dir, runtime, logs).await?;
+        let Redone { logs, void_records, bytes, made } = redo_all(data_dir, runtime, logs).await?;
         replayed.logs += logs;
         replayed.void_records += void_records;
         replayed.bytes += bytes;
+        replayed.made.extend(made);
     }
     Ok(replayed)
 }
@@ -131,7 +135,11 @@ pub async fn replay<D: Disk, R: Runtime>(
 /// Removes all journals. What is in them is not needed any more: the last stop was a clean one, or they were replayed. A
 /// crash in the middle leaves journals that are whole, or none.
 pub async fn discard<D: Disk>(data_dir: &DataDir<D>) -> Result<(), DiskError> {
-    let folders = find_folders(data_dir).await?;
+    let Some(folders) = find_folders(data_dir).await? else { return Ok(()) };
+    let root = data_dir.path().join(JOURNAL_DIR);
+    // A process that was killed in here may have taken folders out of sight without a flush. Were they to come back after
+    // the next run has appended, their bytes would be written over newer ones.
+    sync_dir(data_dir.disk(), &root).await?;
     for leftover in &folders.discarded {
         remove_folder(data_dir.disk(), leftover).await?;
     }
@@ -147,8 +155,7 @@ pub async fn discard<D: Disk>(data_dir: &DataDir<D>) -> Result<(), DiskError> {
         data_dir.disk().rename(&folder, &aside).await.map_err(|e| DiskError::new("rename", &folder, e))?;
         discarded.push(aside);
     }
-    let root = data_dir.path().join(JOURNAL_DIR);
-    data_dir.disk().sync_dir(&root).await.map_err(|e| DiskError::new("sync directory", &root, e))?;
+    sync_dir(data_dir.disk(), &root).await?;
     for folder in &discarded {
         remove_folder(data_dir.disk(), folder).await?;
     }
@@ -162,14 +169,11 @@ struct Folders {
     discarded: Vec<PathBuf>,
 }
 
-/// Whatever the number of shards was. Names that are none of ours are left alone, so a folder can be put aside.
-async fn find_folders<D: Disk>(data_dir: &DataDir<D>) -> Result<Folders, DiskError> {
+/// Whatever the number of shards was; `None` where there never was a journal. Names that are none of ours are left alone, so a
+/// folder can be put aside.
+async fn find_folders<D: Disk>(data_dir: &DataDir<D>) -> Result<Option<Folders>, DiskError> {
     let root = data_dir.path().join(JOURNAL_DIR);
-    let entries = match data_dir.disk().list_dir(&root).await {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Folders::default()),
-        Err(error) => return Err(DiskError::new("list", &root, error)),
-    };
+    let Some(entries) = list_if_there(data_dir.disk(), &root).await? else { return Ok(None) };
     let mut folders = Folders::default();
     let mut live = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_dir) {
@@ -182,7 +186,7 @@ async fn find_folders<D: Disk>(data_dir: &DataDir<D>) -> Result<Folders, DiskErr
         }
     }
     folders.live = live.into_values().collect();
-    Ok(folders)
+    Ok(Some(folders))
 }
 
 /// What a journal holds, by log and segment and within a segment in order of sequence.
@@ -219,6 +223,19 @@ async fn read_folder<D: Disk, R: Runtime>(
 
 fn count_records(segments: &BTreeMap<i64, Vec<Piece>>) -> u64 {
     segments.values().map(|pieces| pieces.len() as u64).sum()
+}
+
+/// What a directory holds; `None` when there is no such directory.
+async fn list_if_there<D: Disk>(disk: &D, dir: &Path) -> Result<Option<Vec<DirEntry>>, DiskError> {
+    match disk.list_dir(dir).await {
+        Ok(entries) => Ok(Some(entries)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DiskError::new("list", dir, error)),
+    }
+}
+
+async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), DiskError> {
+    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
 }
 
 async fn remove_folder<D: Disk>(disk: &D, folder: &Path) -> Result<(), DiskError> {

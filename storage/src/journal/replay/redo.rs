@@ -1,6 +1,6 @@
 //! Bytes of a journal to their places in the segments.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -11,10 +11,10 @@ use std::task::Poll;
 use bytes::Bytes;
 use walser_protocol::types::Uuid;
 
-use super::count_records;
+use super::{count_records, list_if_there, sync_dir};
 use crate::data_dir::DataDir;
-use crate::data_dir::partition::sync_names;
-use crate::disk::{BLOCK_BYTES, Disk, File, OpenMode};
+use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_names};
+use crate::disk::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode};
 use crate::error::DiskError;
 use crate::runtime::Runtime;
 use crate::segment::{LOG_SUFFIX, file_path, parse_file_name};
@@ -46,11 +46,22 @@ pub(super) struct LogRecords {
     pub segments: BTreeMap<i64, Vec<Piece>>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Redone {
     pub logs: usize,
     pub void_records: u64,
     pub bytes: u64,
+    /// Directories that were gone.
+    pub made: Vec<FoundDir>,
+}
+
+impl Redone {
+    fn add(&mut self, other: Self) {
+        self.logs += other.logs;
+        self.void_records += other.void_records;
+        self.bytes += other.bytes;
+        self.made.extend(other.made);
+    }
 }
 
 /// Writes all logs; the first error ends it, when what was begun has ended.
@@ -61,17 +72,13 @@ pub(super) async fn redo_all<D: Disk, R: Runtime>(
 ) -> Result<Redone, DiskError> {
     let workers = logs.len().min(LOGS_AT_ONCE);
     let queue = RefCell::new(logs.into_iter());
-    let total = Cell::new(Redone::default());
+    let total = RefCell::new(Redone::default());
     let failure = RefCell::new(None);
     let work = async || {
         while failure.borrow().is_none() {
             let Some(log) = queue.borrow_mut().next() else { return };
             match redo(data_dir, runtime, log).await {
-                Ok(Redone { logs, void_records, bytes }) => total.update(|total| Redone {
-                    logs: total.logs + logs,
-                    void_records: total.void_records + void_records,
-                    bytes: total.bytes + bytes,
-                }),
+                Ok(redone) => total.borrow_mut().add(redone),
                 Err(error) => {
                     failure.borrow_mut().get_or_insert(error);
                 }
@@ -79,7 +86,7 @@ pub(super) async fn redo_all<D: Disk, R: Runtime>(
         }
     };
     join_all((0..workers).map(|_| Box::pin(work())).collect()).await;
-    failure.take().map_or(Ok(total.get()), Err)
+    failure.take().map_or_else(|| Ok(total.take()), Err)
 }
 
 /// Polls all of them whenever one is woken; there are few.
@@ -96,7 +103,8 @@ async fn redo<D: Disk, R: Runtime>(data_dir: &DataDir<D>, runtime: &R, log: LogR
     let disk = data_dir.disk();
     let dir = data_dir.partition_path(&topic, partition);
     let mut redone = Redone::default();
-    match last_segment(disk, &dir).await? {
+    let entries = list_if_there(disk, &dir).await?;
+    match entries.as_deref().and_then(last_segment) {
         Some(last) => {
             let counting = segments.split_off(&last);
             redone.void_records = count_records(&std::mem::replace(&mut segments, counting));
@@ -105,6 +113,11 @@ async fn redo<D: Disk, R: Runtime>(data_dir: &DataDir<D>, runtime: &R, log: LogR
             data_dir.create_partition(&topic, partition, topic_id).await?;
             sync_names(disk, &dir).await?;
         }
+    }
+    if entries.is_none() {
+        let dir_name = dir_name(&topic, partition);
+        let name = DirName { topic, partition, kind: DirKind::Partition };
+        redone.made.push(FoundDir { dir_name, name, topic_id: Some(topic_id), has_data: true });
     }
     redone.logs = usize::from(!segments.is_empty());
     for (base_offset, pieces) in segments {
@@ -115,14 +128,9 @@ async fn redo<D: Disk, R: Runtime>(data_dir: &DataDir<D>, runtime: &R, log: LogR
 }
 
 /// The largest base offset of a segment's file.
-async fn last_segment<D: Disk>(disk: &D, dir: &Path) -> Result<Option<i64>, DiskError> {
-    let entries = match disk.list_dir(dir).await {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(DiskError::new("list", dir, error)),
-    };
-    let segments = entries.iter().filter_map(|entry| parse_file_name(&entry.name));
-    Ok(segments.filter(|(_, suffix)| *suffix == LOG_SUFFIX).map(|(base_offset, _)| base_offset).max())
+fn last_segment(entries: &[DirEntry]) -> Option<i64> {
+    let files = entries.iter().filter_map(|entry| parse_file_name(&entry.name));
+    files.filter(|(_, suffix)| *suffix == LOG_SUFFIX).map(|(base_offset, _)| base_offset).max()
 }
 
 /// Bytes written. All of them, and the file's name, are durable when this returns.
@@ -131,7 +139,7 @@ async fn redo_segment<D: Disk>(disk: &D, dir: &Path, base_offset: i64, content: 
     let failed = |operation| move |e| DiskError::new(operation, path, e);
     let file = disk.open(path, OpenMode::CreateOrOpen).await.map_err(failed("open"))?;
     // Also when it was there: a killed process may have made it and not got to flush its name.
-    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))?;
+    sync_dir(disk, dir).await?;
     for (start, end) in content.runs() {
         let mut from = start;
         while from < end {
