@@ -23,6 +23,7 @@ async fn open(world: &World, recovery_point: Option<i64>) -> SimulatedLog {
         recovery_point,
         log_start_offset: None,
         first_dirty_offset: None,
+        journal: None,
         now_ms: NOW,
     };
     let (log, report) = Log::open(open).await.unwrap();
