@@ -6,6 +6,7 @@
 //! .kafka_cleanshutdown               there only after a clean stop
 //! recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint
 //! <topic>-<partition>/               see `partition`
+//! journal/<n>/                       see `journal`
 //! ```
 
 pub mod partition;

@@ -21,11 +21,11 @@ use crate::segment::{LOG_SUFFIX, file_path, parse_file_name};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Largest single write.
-const WRITE_BYTES_MAX: u64 = 1 << 20;
+const WRITE_BYTES_MAX: u64 = 256 << 10;
 const _: () = assert!(WRITE_BYTES_MAX.is_multiple_of(BLOCK));
 /// Logs that are written at the same time: most of the time is spent in waiting for flushes, which a file system can do
 /// together. Each has one buffer of at most [`WRITE_BYTES_MAX`].
-const LOGS_AT_ONCE: usize = 8;
+const LOGS_AT_ONCE: usize = 32;
 /// Records ordered before giving way, each in well under a microsecond.
 const RECORDS_PER_TURN: usize = 128;
 
