@@ -93,8 +93,14 @@ pub struct ShardMetrics {
     pub partitions_offline: Gauge,
     /// Bytes of all logs of this shard.
     pub log_bytes: Gauge,
-    /// Group commits completed.
+    /// Commits that logs made for themselves, and write-backs of what the journal holds.
     pub commits: Counter,
+    /// Group commits of the journal.
+    pub journal_commits: Counter,
+    /// Bytes of journal files that hold records.
+    pub journal_live_bytes: Gauge,
+    /// Bytes of batches that are in no segment yet.
+    pub journal_staged_bytes: Gauge,
     // Compaction.
     pub compaction_passes: Counter,
     /// Bytes of the segments that passes went over, before and after.
@@ -148,6 +154,9 @@ impl Default for ShardMetrics {
             partitions_offline: Gauge::default(),
             log_bytes: Gauge::default(),
             commits: Counter::default(),
+            journal_commits: Counter::default(),
+            journal_live_bytes: Gauge::default(),
+            journal_staged_bytes: Gauge::default(),
             compaction_passes: Counter::default(),
             compaction_bytes_before: Counter::default(),
             compaction_bytes_after: Counter::default(),

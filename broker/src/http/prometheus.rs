@@ -313,7 +313,14 @@ const SHARD_FAMILIES: &[(Family, Read)] = &[
     }),
     (Family("walser_guard_rescues_total", Counter, "Messages a guard found undelivered."), |s| s.guard_rescues.value()),
     (Family("walser_shard_stalls_total", Counter, "Stalls the watchdog reported."), |s| s.stalls.value()),
-    (Family("walser_commits_total", Counter, "Group commits completed."), |s| s.commits.value()),
+    (Family("walser_commits_total", Counter, "Rounds of writing to segments."), |s| s.commits.value()),
+    (Family("walser_journal_commits_total", Counter, "Group commits of the journal."), |s| s.journal_commits.value()),
+    (Family("walser_journal_live_bytes", Gauge, "Bytes of journal files that hold records."), |s| {
+        s.journal_live_bytes.value()
+    }),
+    (Family("walser_journal_staged_bytes", Gauge, "Bytes of batches that are in no segment yet."), |s| {
+        s.journal_staged_bytes.value()
+    }),
     (Family("walser_frame_memory_used_bytes", Gauge, "Memory held by frames and replies."), |s| {
         s.frame_memory_used.value()
     }),

@@ -31,7 +31,7 @@ use crate::config::view::BrokerView;
 use crate::driver::boot::{self, BootError};
 use crate::driver::checkpoints::Checkpoints;
 use crate::driver::partition::reconcile::ClosedLog;
-use crate::driver::partition::{PartitionSettings, Partitions};
+use crate::driver::partition::{JournalSettings, PartitionSettings, Partitions};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
@@ -51,6 +51,12 @@ const DECOMPRESSED_SHARE: usize = 4;
 const SESSIONS_SHARE: usize = 8;
 /// What a partition in a fetch session takes, roughly.
 const SESSION_PARTITION_BYTES: usize = 256;
+/// Part of the memory for recent batches that those may take which are in no segment yet.
+const STAGED_SHARE: usize = 2;
+const STAGED_BYTES_MIN: usize = 4 << 20;
+const STAGED_BYTES_MAX: usize = 64 << 20;
+/// A journal below this would do little but let go of its records.
+const JOURNAL_BYTES_MIN: u64 = 8 << 20;
 /// Connection ids of a shard begin at its index times this, so that they are unique in the process.
 const CONNECTION_IDS_PER_SHARD: u64 = 1 << 48;
 
@@ -367,6 +373,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
             node_id: parts.settings.config.node_id,
             decompressed_bytes_max: parts.settings.frame_memory_bytes / DECOMPRESSED_SHARE,
             tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
+            journal: journal_settings(&parts, shard_count),
             metrics: Arc::clone(&metrics),
         },
     );
@@ -409,6 +416,18 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         stopping: Cell::new(false),
         stop_began: Notify::new(),
     })
+}
+
+fn journal_settings(parts: &ShardParts, shard_count: usize) -> JournalSettings {
+    let view = BrokerView::fixed(&parts.settings.config);
+    let number = |name| u64::try_from(view.integer(name)).unwrap_or(0);
+    let staged_bytes = parts.settings.tail_memory_bytes / shard_count / STAGED_SHARE;
+    JournalSettings {
+        number: parts.id.index(),
+        live_bytes_max: (number("walser.journal.bytes") / shard_count as u64).max(JOURNAL_BYTES_MIN),
+        staged_bytes_max: staged_bytes.clamp(STAGED_BYTES_MIN, STAGED_BYTES_MAX),
+        batch_bytes_max: usize::try_from(number("walser.journal.batch.max.bytes")).unwrap_or(usize::MAX),
+    }
 }
 
 /// Mesh, timer and reaper; they end with the executor.

@@ -6,6 +6,7 @@
 
 pub mod compaction;
 pub mod fetch;
+pub mod journal;
 pub mod offsets;
 pub mod produce;
 pub mod reconcile;
@@ -30,6 +31,8 @@ use crate::driver::checkpoints::LogOffsets;
 use crate::driver::timer::Timer;
 use crate::metrics::ShardMetrics;
 
+pub use journal::JournalSettings;
+use journal::JournalSlot;
 pub use waiter::{WaitId, Waiters};
 
 /// Names a partition wherever it is; a topic made again under an old name is another one.
@@ -100,6 +103,7 @@ pub struct PartitionSettings<D> {
     pub decompressed_bytes_max: usize,
     /// Bytes of recent batches kept in memory.
     pub tail_bytes_max: usize,
+    pub journal: JournalSettings,
     /// Where what is appended is counted.
     pub metrics: Arc<ShardMetrics>,
 }
@@ -115,6 +119,7 @@ pub struct Partitions<D: Disk, R: Runtime> {
     /// Ours, but their logs could not be opened.
     failed: RefCell<BTreeSet<PartitionId>>,
     budget: Rc<TailBudget>,
+    journal: JournalSlot<D, R>,
     /// Fetches parked on this shard.
     parked: RefCell<BTreeMap<WaitId, Rc<walser_storage::runtime::channel::Notify>>>,
     /// Opening, closing and deleting of logs.
@@ -136,6 +141,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             by_id: RefCell::default(),
             failed: RefCell::default(),
             budget,
+            journal: JournalSlot::default(),
             parked: RefCell::default(),
             tasks: Gate::new(),
             compaction_looked: Cell::new(None),
@@ -182,6 +188,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         self.settings.metrics.partitions_offline.set(offline as u64);
         self.settings.metrics.log_bytes.set(log_bytes);
         self.settings.metrics.compaction_idle_ms.set(self.compaction_idle_ms().unwrap_or(0));
+        self.publish_journal();
         self.settings.metrics.fetch_purgatory.set(self.parked.borrow().len() as u64);
     }
 

@@ -72,8 +72,9 @@ struct Opened<D: Disk, R: Runtime> {
 type Opening<D, R> = SideBySide<R, Opened<D, R>>;
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
-    /// Opens every partition of the first image.
+    /// Opens every partition of the first image, and the journal before.
     pub async fn open_all(&self, image: &MetadataImage, boot: &Boot, assignment: &impl Assignment) {
+        self.start_journal().await;
         self.open_topics(image.topics(), boot, assignment).await;
     }
 
@@ -106,7 +107,8 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         }
         let count = results.len();
         let closed: Vec<_> = results.into_iter().filter_map(|result| result.ok().flatten()).collect();
-        let is_clean = closed.len() == count && self.failed.borrow().is_empty();
+        let is_ended = self.end_journal().await;
+        let is_clean = is_ended && closed.len() == count && self.failed.borrow().is_empty();
         (closed, is_clean)
     }
 
@@ -155,6 +157,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             disk: self.disk.clone(),
             runtime: self.runtime.clone(),
             budget: Rc::clone(&self.budget),
+            journal: self.journal_of(id),
             dir: PathBuf::new(),
             config: log_config(config),
             is_clean: boot.is_clean,

@@ -1,0 +1,86 @@
+//! The journal of a shard: begun before its first log is opened, ended after the last one is closed.
+
+use std::cell::RefCell;
+
+use walser_protocol::types::Uuid;
+use walser_storage::disk::Disk;
+use walser_storage::journal::{Journal, JournalHandle, JournalOptions, folder};
+use walser_storage::runtime::Runtime;
+
+use super::{PartitionId, Partitions};
+
+/// What a shard's journal may take.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalSettings {
+    /// The shard's: its folder.
+    pub number: usize,
+    /// On disk.
+    pub live_bytes_max: u64,
+    /// In memory.
+    pub staged_bytes_max: usize,
+    /// Batches of this length and more go straight into their segments.
+    pub batch_bytes_max: usize,
+}
+
+/// The journal while there is one.
+pub(super) type JournalSlot<D, R> = RefCell<Option<Journal<D, R>>>;
+
+impl<D: Disk, R: Runtime> Partitions<D, R> {
+    /// Begins the journal. Without one, because a disk is full for instance, logs commit for themselves: slower, and no less
+    /// durable.
+    pub(super) async fn start_journal(&self) {
+        let settings = self.settings.journal;
+        let mut seed = [0; 8];
+        let seeded = getrandom::fill(&mut seed);
+        let options = JournalOptions {
+            dir: folder(self.settings.data_dir.path(), settings.number),
+            live_bytes_max: settings.live_bytes_max,
+            staged_bytes_max: settings.staged_bytes_max,
+            batch_bytes_max: settings.batch_bytes_max,
+            salt_seed: u64::from_ne_bytes(seed),
+        };
+        let opened = match seeded {
+            Ok(()) => Journal::open(self.disk.clone(), self.runtime.clone(), options).await.map_err(|e| e.to_string()),
+            Err(error) => Err(format!("no random numbers from the kernel: {error}")),
+        };
+        match opened {
+            Ok(journal) => *self.journal.borrow_mut() = Some(journal),
+            Err(error) => {
+                tracing::error!(
+                    journal = settings.number,
+                    error,
+                    "no journal: every log commits for itself until a restart"
+                );
+            }
+        }
+    }
+
+    pub(super) fn journal_of(&self, id: PartitionId) -> Option<JournalHandle<D, R>> {
+        let journal = self.journal.borrow().clone()?;
+        let topic_id: Uuid = id.topic_id.get();
+        Some(JournalHandle { journal, topic_id, partition: id.index })
+    }
+
+    /// Ends the journal. False when it had failed.
+    pub(super) async fn end_journal(&self) -> bool {
+        let journal = self.journal.borrow_mut().take();
+        let Some(journal) = journal else { return true };
+        match journal.close().await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(%error, "the journal is not closed; the next start replays it");
+                false
+            }
+        }
+    }
+
+    /// What the journal has done and holds.
+    pub(super) fn publish_journal(&self) {
+        let journal = self.journal.borrow();
+        let Some(journal) = journal.as_ref() else { return };
+        let metrics = &self.settings.metrics;
+        metrics.journal_commits.add(journal.take_commit_count());
+        metrics.journal_live_bytes.set(journal.live_bytes());
+        metrics.journal_staged_bytes.set(journal.staged_bytes() as u64);
+    }
+}
