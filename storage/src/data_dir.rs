@@ -5,6 +5,7 @@
 //! meta.properties                    cluster, node and directory id; format version
 //! .kafka_cleanshutdown               there only after a clean stop
 //! recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint
+//! journal/<n>/                       what is acknowledged and in no segment yet, see `journal`
 //! <topic>-<partition>/               see `partition`
 //! journal/<n>/                       see `journal`
 //! ```
@@ -25,8 +26,10 @@ use crate::error::DiskError;
 pub const META_PROPERTIES_FILE: &str = "meta.properties";
 pub const CLEAN_SHUTDOWN_FILE: &str = ".kafka_cleanshutdown";
 pub const LOCK_FILE: &str = ".lock";
-/// What this code writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// What this code writes, and the newest it reads. 2: acknowledged records may be in `journal/` alone, which a program that
+/// knows only 1 would not look at.
+pub const FORMAT_VERSION: u32 = 2;
+const FORMAT_KEY: &str = "walser.format.version";
 /// Kafka's version of `meta.properties`.
 const META_VERSION: &str = "1";
 
@@ -99,7 +102,7 @@ impl MetaProperties {
     pub fn encode(&self) -> String {
         let Self { cluster_id, node_id, directory_id } = self;
         format!(
-            "#\ncluster.id={cluster_id}\ndirectory.id={directory_id}\nnode.id={node_id}\nversion={META_VERSION}\nwalser.format.version={FORMAT_VERSION}\n"
+            "#\ncluster.id={cluster_id}\ndirectory.id={directory_id}\nnode.id={node_id}\nversion={META_VERSION}\n{FORMAT_KEY}={FORMAT_VERSION}\n"
         )
     }
 
@@ -118,8 +121,8 @@ impl MetaProperties {
             return Err(bad(format!("version is {version:?}, only 1 is supported")));
         }
         let dir = || path.parent().unwrap_or(path).to_path_buf();
-        let Some(format) = value("walser.format.version") else { return Err(DataDirError::Kafkas { path: dir() }) };
-        let found: u32 = format.parse().map_err(|_| bad(format!("walser.format.version is {format:?}")))?;
+        let Some(format) = value(FORMAT_KEY) else { return Err(DataDirError::Kafkas { path: dir() }) };
+        let found: u32 = format.parse().map_err(|_| bad(format!("{FORMAT_KEY} is {format:?}")))?;
         if found > FORMAT_VERSION {
             return Err(DataDirError::NewerFormat { path: dir(), found });
         }
@@ -161,11 +164,17 @@ impl<D: Disk> DataDir<D> {
         &self.disk
     }
 
-    /// `None` in a new directory. One with partitions but without the file is refused: it may be anybody's.
+    /// `None` in a new directory. One with partitions but without the file is refused: it may be anybody's. One of an older
+    /// format gets the present version here, before anything of the new format is written to it.
     pub async fn read_meta(&self) -> Result<Option<MetaProperties>, DataDirError> {
         let path = self.path.join(META_PROPERTIES_FILE);
         if let Some(bytes) = checkpoint::read_file(&self.disk, &path).await? {
-            return MetaProperties::decode(&path, &bytes).map(Some);
+            let meta = MetaProperties::decode(&path, &bytes)?;
+            let present = format!("{FORMAT_KEY}={FORMAT_VERSION}");
+            if !bytes.split(|byte| *byte == b'\n').any(|line| line == present.as_bytes()) {
+                self.write_meta(&meta).await?;
+            }
+            return Ok(Some(meta));
         }
         let entries = self.list().await?;
         match entries.iter().find(|name| partition::parse_dir_name(name).is_some()) {
@@ -269,10 +278,10 @@ mod tests {
     fn a_newer_or_bad_meta_is_refused_with_a_sentence() {
         // A directory that this program does not understand is left alone.
         let path = Path::new("/data/meta.properties");
-        let newer = meta().encode().replace("format.version=1", "format.version=2");
+        let newer = meta().encode().replace("format.version=2", "format.version=3");
         let error = MetaProperties::decode(path, newer.as_bytes()).expect_err("newer");
-        assert!(matches!(error, DataDirError::NewerFormat { found: 2, .. }));
-        assert!(error.to_string().starts_with("data directory /data has format version 2"), "{error}");
+        assert!(matches!(error, DataDirError::NewerFormat { found: 3, .. }));
+        assert!(error.to_string().starts_with("data directory /data has format version 3"), "{error}");
         for bad in [
             "",
             "version=1\nwalser.format.version=1\n",
@@ -283,6 +292,25 @@ mod tests {
                 "{bad:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_older_directory_gets_the_present_version() {
+        // Rule: a program that would not look at the journal refuses the directory from the first start on.
+        use crate::disk::simulated::SimulatedDisk;
+        use crate::runtime::simulated::SimulatedRuntime;
+
+        let runtime = SimulatedRuntime::new(1);
+        let disk = SimulatedDisk::new(&runtime);
+        runtime.block_on(async {
+            let data_dir = DataDir::open(disk, "/data").await.expect("an empty disk");
+            let path = data_dir.path().join(META_PROPERTIES_FILE);
+            let older = meta().encode().replace("format.version=2", "format.version=1");
+            checkpoint::replace_file(data_dir.disk(), &path, older.as_bytes()).await.expect("no fault");
+            assert_eq!(data_dir.read_meta().await.expect("readable"), Some(meta()));
+            let bytes = checkpoint::read_file(data_dir.disk(), &path).await.expect("no fault");
+            assert_eq!(bytes.as_deref(), Some(meta().encode().as_bytes()));
+        });
     }
 
     #[test]
