@@ -31,10 +31,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
                 self.relieve().await;
             } else {
                 self.visit_due().await;
-                if !self.must_free() && !self.is_pressed() {
-                    self.arm_timer();
-                    work.await;
-                } else if self.is_blocked() {
+                if self.is_blocked() || !(self.must_free() || self.is_pressed()) {
                     self.arm_timer();
                     work.await;
                 }

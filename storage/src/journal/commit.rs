@@ -204,11 +204,12 @@ impl<D: Disk, R: Runtime> JournalHandle<D, R> {
         if batch_bytes >= self.journal.inner.options.batch_bytes_max {
             return Ok(false);
         }
-        self.journal.inner.wal.check_append(batch_bytes + HEAD_BYTES).map(|()| true).map_err(|error| match error {
-            WalError::Stalled(_) => AppendError::Unavailable(disk_error(&error)),
-            WalError::QueueFull { queued_bytes } => AppendError::Overloaded { staged_bytes: queued_bytes },
-            error => AppendError::Offline(LogOffline::Failed(disk_error(&error))),
-        })
+        match self.journal.inner.wal.check_append(batch_bytes + HEAD_BYTES) {
+            Ok(()) => Ok(true),
+            Err(WalError::QueueFull { queued_bytes }) => Err(AppendError::Overloaded { staged_bytes: queued_bytes }),
+            Err(error) if error.is_refusal() => Err(AppendError::Unavailable(disk_error(&error))),
+            Err(error) => Err(LogOffline::Failed(disk_error(&error)).into()),
+        }
     }
 
     /// Queues a batch that [`Self::takes`] has let pass; its record. `log` hears when everything below `end_offset` is durable.
@@ -319,11 +320,11 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
 
 /// What went wrong with which file.
 pub(crate) fn disk_error(error: &WalError) -> DiskError {
-    match error {
-        WalError::Io { operation, path, source } => {
-            DiskError { operation: *operation, path: path.clone(), source: source.clone() }
-        }
-        WalError::Failed(error) | WalError::Stalled(error) => disk_error(error),
-        other => DiskError::new("journal", PathBuf::new(), std::io::Error::other(other.to_string())),
+    if let WalError::Failed(error) | WalError::Stalled(error) = error {
+        return disk_error(error);
     }
+    if let WalError::Io { operation, path, source } = error {
+        return DiskError { operation, path: path.clone(), source: source.clone() };
+    }
+    DiskError::new("journal", PathBuf::new(), std::io::Error::other(error.to_string()))
 }

@@ -227,10 +227,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if !self.inner.state.borrow().is_dir_durable {
             self.sync_names().await?;
         }
-        Ok(self.make_file(segment).await.map_err(|error| match error.operation {
-            "open" => error.into(),
-            _ => Failure::Lost(error),
-        })?)
+        let made = self.make_file(segment).await;
+        // A sync that fails has lost something, whatever its error says.
+        made.map_err(|error| if segment.has_file() { Failure::Lost(error) } else { error.into() })
     }
 
     /// Makes the segment's file if there is none, and its name durable.

@@ -21,10 +21,8 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 impl From<WalError> for Failure {
     fn from(error: WalError) -> Self {
-        match error {
-            WalError::Stalled(_) | WalError::QueueFull { .. } => Self::Refused(disk_error(&error)),
-            other => Self::Lost(disk_error(&other)),
-        }
+        let disk_error = disk_error(&error);
+        if error.is_refusal() { Self::Refused(disk_error) } else { Self::Lost(disk_error) }
     }
 }
 
@@ -127,7 +125,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 }
             }
             // Then the segment takes it.
-            Err(WalError::Stalled(_) | WalError::QueueFull { .. }) => {
+            Err(error) if error.is_refusal() => {
                 state.flush_to = state.flush_to.max(self.inner.durable_end_offset.get());
             }
             Err(error) => return Err(error.into()),

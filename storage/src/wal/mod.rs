@@ -115,6 +115,11 @@ impl WalError {
         Self::io(DIR_SYNC, path, source)
     }
 
+    /// The same may be taken later; nothing is lost.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Stalled(_) | Self::QueueFull { .. })
+    }
+
     fn is_dir_sync(&self) -> bool {
         matches!(self, Self::Io { operation: DIR_SYNC, .. })
     }
