@@ -97,6 +97,8 @@ pub struct ShardMetrics {
     pub commits: Counter,
     /// Group commits of the journal.
     pub journal_commits: Counter,
+    /// Of the commit in flight, so far.
+    pub journal_commit_age_ms: Gauge,
     /// Bytes of journal files that hold records.
     pub journal_live_bytes: Gauge,
     /// Bytes of batches that are in no segment yet.
@@ -155,6 +157,7 @@ impl Default for ShardMetrics {
             log_bytes: Gauge::default(),
             commits: Counter::default(),
             journal_commits: Counter::default(),
+            journal_commit_age_ms: Gauge::default(),
             journal_live_bytes: Gauge::default(),
             journal_staged_bytes: Gauge::default(),
             compaction_passes: Counter::default(),

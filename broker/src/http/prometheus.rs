@@ -315,6 +315,10 @@ const SHARD_FAMILIES: &[(Family, Read)] = &[
     (Family("walser_shard_stalls_total", Counter, "Stalls the watchdog reported."), |s| s.stalls.value()),
     (Family("walser_commits_total", Counter, "Rounds of writing to segments."), |s| s.commits.value()),
     (Family("walser_journal_commits_total", Counter, "Group commits of the journal."), |s| s.journal_commits.value()),
+    (
+        Family("walser_journal_commit_age_ms", Gauge, "Milliseconds the journal's commit in flight has taken so far."),
+        |s| s.journal_commit_age_ms.value(),
+    ),
     (Family("walser_journal_live_bytes", Gauge, "Bytes of journal files that hold records."), |s| {
         s.journal_live_bytes.value()
     }),

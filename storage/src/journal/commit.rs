@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use walser_protocol::types::Uuid;
@@ -156,6 +157,11 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
     /// Group commits since this was last asked.
     pub fn take_commit_count(&self) -> u64 {
         self.inner.commit_count.take()
+    }
+
+    /// How long the commit that is in flight has taken so far: everybody behind it waits as long.
+    pub fn commit_age(&self) -> Duration {
+        self.inner.wal.commit_age()
     }
 
     /// Bytes of files that hold records.

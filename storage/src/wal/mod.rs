@@ -27,13 +27,14 @@ mod ring;
 
 pub use self::recovery::read_all;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -41,8 +42,8 @@ use self::record::{Header, Kind};
 use self::ring::{LiveFile, Ring, Source, WritableFile};
 use crate::disk::{BLOCK_BYTES, Disk, File};
 use crate::limits::{WAL_COMMIT_BYTES_MAX, WAL_ENCODE_STEP_BYTES, WAL_PAYLOAD_BYTES_MAX, WAL_QUEUE_BYTES_MAX};
-use crate::runtime::Runtime;
 use crate::runtime::channel::{Closed, Gate, Notify, OneshotSender, oneshot};
+use crate::runtime::{Instant, Runtime};
 
 /// Shape of one log.
 #[derive(Clone, Debug)]
@@ -207,6 +208,8 @@ struct Inner<D: Disk, R: Runtime> {
     gate: Gate,
     /// Called when records have become durable, when a file was freed, and when the log has failed.
     listener: RefCell<Option<Rc<dyn Fn()>>>,
+    /// Of the commit that is in flight.
+    commit_began: Cell<Option<Instant>>,
 }
 
 /// A handle to the log; clones share it. When the last one is dropped what is queued is still written.
@@ -284,6 +287,7 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
             ring_ready: Notify::new(),
             gate: Gate::new(),
             listener: RefCell::default(),
+            commit_began: Cell::new(None),
         });
         inner.start();
         Ok((Self { _closer: Rc::new(Closer(inner.clone())), inner }, recovered))
@@ -407,6 +411,12 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
         self.inner.state.borrow().durable_through
     }
 
+    /// How long the commit that is in flight has taken so far.
+    pub fn commit_age(&self) -> Duration {
+        let began = self.inner.commit_began.get();
+        began.map_or(Duration::ZERO, |began| self.inner.runtime.now().saturating_since(began))
+    }
+
     /// Bytes of records that wait for their commit.
     pub fn queued_bytes(&self) -> usize {
         self.inner.state.borrow().queued_bytes
@@ -482,6 +492,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
 
     /// Poisons the log.
     fn fail(&self, error: WalError) {
+        self.commit_began.set(None);
         let waiters = {
             let mut state = self.state.borrow_mut();
             if state.failure.is_none() {
@@ -617,8 +628,10 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         assert_eq!(filled, record_bytes);
         buffer[filled..].fill(0);
         let written_bytes = buffer.len() as u64;
+        self.commit_began.set(Some(self.runtime.now()));
         file.write_at(buffer, position).await.map_err(|error| WalError::io("writing", &path, error))?;
         file.sync_data().await.map_err(|error| WalError::io("flushing", &path, error))?;
+        self.commit_began.set(None);
         self.state.borrow_mut().ring.current.position += written_bytes;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The journal of a shard: begun before its first log is opened, ended after the last one is closed.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use walser_protocol::types::Uuid;
 use walser_storage::disk::Disk;
@@ -21,6 +22,9 @@ pub struct JournalSettings {
     /// Batches of this length and more go straight into their segments.
     pub batch_bytes_max: usize,
 }
+
+/// A commit that takes so long is spoken of.
+const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 /// The journal while there is one.
 pub(super) type JournalSlot<D, R> = RefCell<Option<Journal<D, R>>>;
@@ -80,6 +84,17 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let Some(journal) = journal.as_ref() else { return };
         let metrics = &self.settings.metrics;
         metrics.journal_commits.add(journal.take_commit_count());
+        let age = journal.commit_age();
+        metrics.journal_commit_age_ms.set(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        // Once for each that is slow, and again when it has become much slower.
+        let said = self.slow_commit_said.get();
+        if age < SLOW_COMMIT {
+            self.slow_commit_said.set(Duration::ZERO);
+        } else if age >= said * 10 {
+            self.slow_commit_said.set(age);
+            let (number, seconds) = (self.settings.journal.number, age.as_secs_f64());
+            tracing::warn!(journal = number, seconds, "the disk keeps a commit waiting, and every append behind it");
+        }
         metrics.journal_live_bytes.set(journal.live_bytes());
         metrics.journal_staged_bytes.set(journal.staged_bytes() as u64);
     }

@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use walser_machine::ids::TopicId;
 use walser_protocol::ErrorCode;
@@ -120,6 +121,8 @@ pub struct Partitions<D: Disk, R: Runtime> {
     failed: RefCell<BTreeSet<PartitionId>>,
     budget: Rc<TailBudget>,
     journal: JournalSlot<D, R>,
+    /// How slow the commit was that was last spoken of.
+    slow_commit_said: Cell<Duration>,
     /// Fetches parked on this shard.
     parked: RefCell<BTreeMap<WaitId, Rc<walser_storage::runtime::channel::Notify>>>,
     /// Opening, closing and deleting of logs.
@@ -142,6 +145,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             failed: RefCell::default(),
             budget,
             journal: JournalSlot::default(),
+            slow_commit_said: Cell::new(Duration::ZERO),
             parked: RefCell::default(),
             tasks: Gate::new(),
             compaction_looked: Cell::new(None),
