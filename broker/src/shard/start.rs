@@ -54,7 +54,8 @@ const SESSION_PARTITION_BYTES: usize = 256;
 /// Part of the memory for recent batches that those may take which are in no segment yet.
 const STAGED_SHARE: usize = 2;
 const STAGED_BYTES_MIN: usize = 4 << 20;
-const STAGED_BYTES_MAX: usize = 64 << 20;
+/// Less than the write-ahead log queues.
+const STAGED_BYTES_MAX: usize = 32 << 20;
 /// A journal below this would do little but let go of its records.
 const JOURNAL_BYTES_MIN: u64 = 8 << 20;
 /// Connection ids of a shard begin at its index times this, so that they are unique in the process.

@@ -14,7 +14,7 @@ keys! { KEYS:
         "What an acknowledgement means: flushed to stable storage, written to the file, or taken into memory.";
     "walser.journal.bytes" Long = Some("268435456"), Between(1 << 25, 1 << 40), ReadOnly, Acted,
         "Bytes of acknowledged records that the journals of all shards keep on disk at most before they are in segments.";
-    "walser.journal.batch.max.bytes" Int = Some("32768"), Between(0, 16 << 20), ReadOnly, Acted,
+    "walser.journal.batch.max.bytes" Int = Some("32768"), Between(0, 8 << 20), ReadOnly, Acted,
         "Batches of this length and more go straight into their segment; of those the journal gets only what does not fill a block.";
     "walser.spin.us" Int = Some("0"), Between(0, 1000), ReadOnly, Acted,
         "Microseconds an idle shard spins before it sleeps; only for cores that serve nothing else.";
