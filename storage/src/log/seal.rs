@@ -202,15 +202,18 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(Closed { log_start_offset, log_end_offset })
     }
 
+    /// Waits for what can be finished by now: there may be later segments that are full and not flushed yet.
     pub(super) async fn wait_sealed(&self) -> Result<(), CloseError> {
+        let end_offset = self.inner.synced_end_offset.get();
         self.start_seal();
         loop {
             let changed = self.inner.progress.notified();
             {
                 let state = self.inner.state.borrow();
-                match (state.to_seal.is_empty(), state.is_sealing) {
-                    (true, false) => return Ok(()),
-                    (false, false) => return Err(CloseError::NotSealed),
+                let is_left = state.to_seal.front().is_some_and(|next| next.end_offset <= end_offset);
+                match (is_left, state.is_sealing) {
+                    (false, false) => return Ok(()),
+                    (true, false) => return Err(CloseError::NotSealed),
                     (_, true) => {}
                 }
             }
