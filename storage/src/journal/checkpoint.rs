@@ -3,13 +3,14 @@
 //! One task per journal and one log at a time, so that its writes and flushes take little from the commits. It does nothing
 //! while no log needs a record.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::commit::Inner;
 use crate::disk::Disk;
 use crate::log::Log;
-use crate::runtime::Runtime;
+use crate::runtime::{Instant, Runtime};
 
 /// How long a log may leave in the journal what would fill a block.
 const VISIT_EVERY: Duration = Duration::from_secs(1);
@@ -27,11 +28,11 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
             }
             if self.must_free() {
                 self.free().await;
-            } else if self.is_pressed() && !self.is_blocked() {
+            } else if self.must_relieve() {
                 self.relieve().await;
             } else {
                 self.visit_due().await;
-                if self.is_blocked() || !(self.must_free() || self.is_pressed()) {
+                if !self.must_free() && !self.must_relieve() {
                     self.arm_timer();
                     work.await;
                 }
@@ -39,18 +40,22 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         }
     }
 
-    fn is_blocked(&self) -> bool {
-        self.blocked_until.get().is_some_and(|until| self.runtime.now() < until)
+    fn is_yet_to_come(&self, until: &Cell<Option<Instant>>) -> bool {
+        until.get().is_some_and(|until| self.runtime.now() < until)
     }
 
-    fn block(&self) {
-        self.blocked_until.set(Some(self.runtime.now().saturating_add(RETRY_WAIT)));
+    fn retry_at(&self) -> Option<Instant> {
+        Some(self.runtime.now().saturating_add(RETRY_WAIT))
     }
 
     /// Half of what may be kept is, and there is a file that could go.
     pub(super) fn must_free(&self) -> bool {
         let is_much = self.wal.live_bytes() >= self.options.live_bytes_max / 2;
-        is_much && self.wal.older_through() > self.freed_through.get() && !self.is_blocked()
+        is_much && self.wal.older_through() > self.freed_through.get() && !self.is_yet_to_come(&self.no_free_until)
+    }
+
+    fn must_relieve(&self) -> bool {
+        self.is_pressed() && !self.is_yet_to_come(&self.no_relief_until)
     }
 
     /// Frees every file but the one that is written.
@@ -74,7 +79,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
                 live_bytes = self.wal.live_bytes(),
                 "the journal cannot let go of its oldest records: a log has not put them into its segments"
             );
-            self.block();
+            self.no_free_until.set(self.retry_at());
         } else {
             self.freed_through.set(through);
         }
@@ -83,17 +88,20 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
     /// Has logs write what waits in memory, those first that were not looked at for longest.
     async fn relieve(&self) {
         let logs: Vec<Log<D, R>> = self.visits.borrow().iter().map(|(_, log)| log.clone()).collect();
-        for log in logs {
+        let mut is_relieved = false;
+        for log in logs.iter().filter(|log| log.staged_bytes() > 0) {
             if !self.is_pressed() || self.must_free() {
                 return;
             }
             // The last block, too: the memory of many small ends is what is wanted back.
-            if let Err(error) = log.flush().await {
-                tracing::debug!(dir = %log.dir().display(), %error, "nothing written back");
+            match log.flush().await {
+                Ok(()) => is_relieved = true,
+                Err(error) => tracing::debug!(dir = %log.dir().display(), %error, "nothing written back"),
             }
         }
-        if self.is_pressed() {
-            self.block();
+        // What is left is on its way, or nobody can have it.
+        if !is_relieved {
+            self.no_relief_until.set(self.retry_at());
         }
     }
 
@@ -126,9 +134,11 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         }
     }
 
-    /// Wakes the task when a log is due.
+    /// Wakes the task when a log is due, or another attempt.
     pub(super) fn arm_timer(self: &Rc<Self>) {
-        if self.visits.borrow().is_empty() || self.is_timer_armed.replace(true) {
+        let retries = self.is_yet_to_come(&self.no_free_until) || self.is_yet_to_come(&self.no_relief_until);
+        let is_idle = self.visits.borrow().is_empty() && !retries;
+        if is_idle || self.is_timer_armed.replace(true) {
             return;
         }
         let (inner, timer) = (Rc::downgrade(self), self.runtime.sleep(VISIT_EVERY));

@@ -73,7 +73,9 @@ pub(super) struct Inner<D: Disk, R: Runtime> {
     pub work: Notify,
     pub is_timer_armed: Cell<bool>,
     /// Until then nothing more can be let go of.
-    pub blocked_until: Cell<Option<Instant>>,
+    pub no_free_until: Cell<Option<Instant>>,
+    /// Until then no log can write more of what waits in memory.
+    pub no_relief_until: Cell<Option<Instant>>,
     /// Up to here records were let go of; their files go when they can.
     pub freed_through: Cell<u64>,
     pub is_closing: Cell<bool>,
@@ -122,7 +124,8 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
             commit_count: Cell::new(0),
             work: Notify::new(),
             is_timer_armed: Cell::new(false),
-            blocked_until: Cell::new(None),
+            no_free_until: Cell::new(None),
+            no_relief_until: Cell::new(None),
             freed_through: Cell::new(0),
             is_closing: Cell::new(false),
             gate: Gate::new(),
