@@ -140,7 +140,11 @@ async fn redo_segment<D: Disk>(disk: &D, dir: &Path, base_offset: i64, content: 
     let file = disk.open(path, OpenMode::CreateOrOpen).await.map_err(failed("open"))?;
     // Also when it was there: a killed process may have made it and not got to flush its name.
     sync_dir(disk, dir).await?;
-    for (start, end) in content.runs() {
+    let len_bytes = file.len_bytes().await.map_err(failed("measure"))?;
+    for (start, mut end) in content.runs() {
+        if end > len_bytes && content.has_end(&file, len_bytes).await.map_err(failed("read"))? {
+            end = len_bytes / BLOCK * BLOCK;
+        }
         let mut from = start;
         while from < end {
             let to = end.min(from + WRITE_BYTES_MAX);
@@ -209,6 +213,19 @@ impl Content {
             }
         }
         runs
+    }
+
+    /// Whether the file ends inside a block that has everything which belongs there. Such a block is not written: whole, it
+    /// would put zeros behind a finished segment's data, and below the recovery point nobody looks for those.
+    async fn has_end<F: File>(&self, file: &F, len_bytes: u64) -> io::Result<bool> {
+        let ends_within = |(start, bytes): (&u64, &Bytes)| start + bytes.len() as u64 <= len_bytes;
+        if !self.pieces.last_key_value().is_some_and(ends_within) {
+            return Ok(false);
+        }
+        let start = len_bytes / BLOCK * BLOCK;
+        let wanted = self.fill(file, start, start + BLOCK).await?;
+        let found = file.read_at(start, distance(start, len_bytes)).await?;
+        Ok(found[..] == wanted[..distance(start, len_bytes)])
     }
 
     /// Whole blocks as they are to be in the file.
