@@ -17,6 +17,8 @@ mod checkpoint;
 mod commit;
 pub mod record;
 pub mod replay;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
