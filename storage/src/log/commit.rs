@@ -129,6 +129,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 }
                 Err(Failure::Refused(error)) => {
                     self.set_unavailable(error);
+                    self.ask_again(&round);
                     self.inner.runtime.sleep(RETRY_WAIT).await;
                     if self.inner.state.borrow().is_closing {
                         break;

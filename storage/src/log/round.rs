@@ -82,6 +82,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let is_nothing = parts.is_empty() && !syncs && leaving.is_none();
         (!is_nothing).then_some(Round { parts, syncs, journals_end, leaving })
     }
+
+    /// After a refusal: what was only asked for once is wanted still, and a log that has nothing to do would never find out
+    /// that the disk takes writes again.
+    pub(super) fn ask_again(&self, round: &Round<D::File>) {
+        let mut state = self.inner.state.borrow_mut();
+        state.is_write_back_due = true;
+        state.leaving = state.leaving.max(round.leaving);
+    }
 }
 
 impl<F: File> State<F> {
