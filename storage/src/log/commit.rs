@@ -176,6 +176,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let mut bytes = 0;
         let mut borrowed = self.inner.state.borrow_mut();
         let state = &mut *borrowed;
+        if matches!(state.health, Health::Offline(_)) {
+            // The journal failed meanwhile: nothing waits any more, and memory has what was readable.
+            return;
+        }
         for staged in state.staged.drain(..written) {
             assert!(staged.end_offset > end_offset, "writes follow the order of the log");
             end_offset = staged.end_offset;

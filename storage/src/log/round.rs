@@ -21,7 +21,7 @@ use crate::runtime::{Instant, Runtime};
 use crate::segment::Segment;
 use crate::segment::writer::LastBlock;
 
-use super::{Durability, Log, State};
+use super::{Durability, Health, Log, State};
 
 /// Bytes of one round, unless one batch is larger. What is not acknowledged when the power goes is never more than this,
 /// so recovery can tell a torn end from damage in the middle.
@@ -52,6 +52,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// nothing.
     pub(super) fn next_round(&self) -> Option<Round<D::File>> {
         let mut state = self.inner.state.borrow_mut();
+        if matches!(state.health, Health::Offline(_)) {
+            return None;
+        }
         let (written, durable) = (self.inner.written_end_offset.get(), self.inner.durable_end_offset.get());
         let synced = self.inner.synced_end_offset.get();
         let is_flushed = state.config.durability == Durability::Flushed;
