@@ -25,6 +25,7 @@ use crate::validate::ValidBatch;
 
 mod behaviour;
 mod crash;
+mod faults;
 
 const DATA: &str = "/data";
 const TOPIC: &str = "topic";
@@ -215,9 +216,11 @@ fn batch(prng: &mut Prng, count: usize, value_bytes: usize, timestamp: i64) -> V
 
 /// A batch of one record that has this length.
 fn batch_of(prng: &mut Prng, batch_bytes: usize) -> ValidBatch {
-    let sizes = batch_bytes.saturating_sub(90)..batch_bytes;
-    let size = sizes.into_iter().find(|&size| batch(prng, 1, size, NOW).len() == batch_bytes);
-    batch(prng, 1, size.expect("one size fits"), NOW)
+    let least = batch(prng, 1, 0, NOW).len();
+    // Two lengths inside the record grow with it.
+    let sizes = (batch_bytes - least - 6..=batch_bytes - least).rev();
+    let found = sizes.map(|size| batch(prng, 1, size, NOW)).find(|batch| batch.len() == batch_bytes);
+    found.expect("one size fits")
 }
 
 /// Appends at once and notes it; the offset behind the batch.

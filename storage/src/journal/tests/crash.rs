@@ -12,11 +12,11 @@ struct Work {
 
 impl Work {
     fn note_acknowledged(&self, at: usize, end_offset: i64) {
-        let mut histories = self.histories.borrow_mut();
-        let history = &mut histories[at];
-        history.written = history.written.max(end_offset);
-        if self.logs[at].config().durability == Durability::Flushed {
-            history.acknowledged = history.acknowledged.max(end_offset);
+        let history = &mut self.histories.borrow_mut()[at];
+        match self.logs[at].config().durability {
+            Durability::Flushed => history.acknowledged = history.acknowledged.max(end_offset),
+            Durability::Written => history.written = history.written.max(end_offset),
+            Durability::Memory => {}
         }
     }
 
