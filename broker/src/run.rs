@@ -14,8 +14,6 @@ use crate::start_checks::{self, Unfit};
 
 /// Shortest memory budget for frames: below it a single large request would stop all others.
 const FRAME_MEMORY_BYTES_MIN: usize = 16 << 20;
-/// What the broker takes beside its budget: code, rings, stacks, what is open.
-const RESIDENT_BYTES_BESIDE: u64 = 32 << 20;
 /// How long each step of a clean stop may take.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// See [`crate::shard::runtime`]: a short one lets shards sleep on work.
@@ -45,7 +43,6 @@ impl ShardSettings {
             local_host: start_checks::host_name(),
             tail_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX),
             frame_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX).max(FRAME_MEMORY_BYTES_MIN),
-            resident_bytes_max: memory_bytes.saturating_add(RESIDENT_BYTES_BESIDE),
             connections_max: usize::MAX,
             connections_per_ip_max: usize::MAX,
             idle_max: config.connection_idle_max.unwrap_or(Duration::ZERO),

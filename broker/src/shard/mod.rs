@@ -66,8 +66,6 @@ pub struct ShardSettings {
     pub tail_memory_bytes: usize,
     /// Memory for frames of all shards together, and as much for what fetches return.
     pub frame_memory_bytes: usize,
-    /// Above it, freed memory goes back to the system.
-    pub resident_bytes_max: u64,
     /// Connections the machine has room for; `max.connections` counts below it.
     pub connections_max: usize,
     /// As much for one address; `max.connections.per.ip` and its overrides count below it.

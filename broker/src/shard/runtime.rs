@@ -346,16 +346,6 @@ fn set_close_on_exec(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives memory that is allocated by nobody back to the system, where the allocator can.
-pub fn release_free_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it takes the allocator's own locks, and touches nothing that is in use.
-    #[expect(unsafe_code, reason = "the allocator keeps what was freed, and is only asked through C")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 /// Cores this process may run on, in ascending order.
 ///
 /// # Errors

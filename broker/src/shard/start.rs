@@ -213,7 +213,7 @@ impl RunningBroker {
         };
         let thread = start_executor(settings, "control".into(), None, move || run_control(parts))?;
         let control = NodeHandle { thread, steps, done: done_receiver };
-        let watchdog = Watchdog::start(watched, settings.resident_bytes_max).map_err(StartError::Thread)?;
+        let watchdog = Watchdog::start(watched).map_err(StartError::Thread)?;
         // Every shard and the control executor; one that ends without a word has said why in the log.
         for _ in 0..=shard_count {
             all_ready.recv().map_err(|_| StartError::Ended)??;

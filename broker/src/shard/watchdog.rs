@@ -3,9 +3,6 @@
 //! Once a second it rings each shard's mesh bell, which makes its receiver count a turn. A shard that does not for
 //! [`LOOKS_BEFORE_REPORT`] looks is reported with what it was doing, and counted. The ring also bounds how long a lost wake-up of any kind
 //! could last.
-//!
-//! It also gives memory back to the system: what was freed after a flood stays with the allocator, and the next flood, of
-//! other sizes, would take as much again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,7 +10,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::mesh::NodeBell;
-use super::runtime::release_free_memory;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -108,14 +104,10 @@ impl Watchdog {
     ///
     /// # Errors
     /// When the thread cannot be made.
-    ///
-    /// Above `resident_bytes_max` what is free is given back to the system.
-    pub fn start(watched: Vec<Watched>, resident_bytes_max: u64) -> std::io::Result<Self> {
+    pub fn start(watched: Vec<Watched>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("watchdog".into())
-            .spawn(move || watch(&watched, resident_bytes_max, &stopped))?;
+        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(move || watch(&watched, &stopped))?;
         Ok(Self { stop, thread })
     }
 
@@ -127,15 +119,12 @@ impl Watchdog {
     }
 }
 
-fn watch(watched: &[Watched], resident_bytes_max: u64, stop: &AtomicBool) {
+fn watch(watched: &[Watched], stop: &AtomicBool) {
     let mut seen: Vec<(u64, u32)> = watched.iter().map(|_| (u64::MAX, 0)).collect();
     loop {
         std::thread::park_timeout(LOOK_EVERY);
         if stop.load(Ordering::Acquire) {
             return;
-        }
-        if resident_bytes().is_some_and(|bytes| bytes > resident_bytes_max) {
-            release_free_memory();
         }
         for (shard, (answered, silent_looks)) in watched.iter().zip(&mut seen) {
             let now = shard.pulse.answered.load(Ordering::Relaxed);
