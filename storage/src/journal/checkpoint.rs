@@ -74,12 +74,15 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         let needed = self.visits.borrow().iter().filter_map(|(_, log)| log.pin()).min();
         let end = self.wal.durable_through() + 1;
         self.wal.truncate_before(needed.map_or(end, |needed| needed.min(end)));
-        if needed.is_some_and(|needed| needed <= through) {
+        let is_held = needed.is_some_and(|needed| needed <= through);
+        self.is_held.set(is_held);
+        if is_held {
             tracing::warn!(
                 live_bytes = self.wal.live_bytes(),
                 "the journal cannot let go of its oldest records: a log has not put them into its segments"
             );
             self.no_free_until.set(self.retry_at());
+            self.ring_lines();
         } else {
             self.freed_through.set(through);
         }

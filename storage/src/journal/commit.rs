@@ -74,6 +74,8 @@ pub(super) struct Inner<D: Disk, R: Runtime> {
     pub is_timer_armed: Cell<bool>,
     /// Until then nothing more can be let go of.
     pub no_free_until: Cell<Option<Instant>>,
+    /// A log that cannot write holds the oldest records.
+    pub is_held: Cell<bool>,
     /// Until then no log can write more of what waits in memory.
     pub no_relief_until: Cell<Option<Instant>>,
     /// Up to here records were let go of; their files go when they can.
@@ -125,6 +127,7 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
             work: Notify::new(),
             is_timer_armed: Cell::new(false),
             no_free_until: Cell::new(None),
+            is_held: Cell::new(false),
             no_relief_until: Cell::new(None),
             freed_through: Cell::new(0),
             is_closing: Cell::new(false),
@@ -186,19 +189,27 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
     pub(crate) fn ring_when_there_is_room(&self, log: &Log<D, R>) {
         if log.begin_waiting_for_journal() {
             self.inner.lines.borrow_mut().push(log.clone());
+            self.inner.relieve_if_pressed();
         }
     }
 
     pub(crate) fn note_staged(&self, bytes: usize) {
         self.inner.staged_bytes.update(|staged| staged + bytes);
-        if self.inner.is_pressed() {
-            self.inner.work.notify_one();
-        }
+        self.inner.relieve_if_pressed();
     }
 
     pub(crate) fn note_left_staging(&self, bytes: usize) {
         self.inner.staged_bytes.update(|staged| staged - bytes);
         self.inner.ring_lines();
+        // What was on its way is there, so that others may be wanted.
+        self.inner.no_relief_until.set(None);
+        self.inner.relieve_if_pressed();
+    }
+
+    /// It is full and a log that cannot write keeps it so: until that log is gone, all others commit for themselves.
+    pub(crate) fn is_clogged(&self) -> bool {
+        let inner = &self.inner;
+        inner.is_held.get() && inner.wal.live_bytes() >= inner.options.live_bytes_max
     }
 
     /// Ready when the record is durable.
@@ -259,7 +270,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
     fn has_room(&self, batch_bytes: usize) -> bool {
         let staged = self.staged_bytes.get();
         let has_room = (staged == 0 || staged + batch_bytes <= self.options.staged_bytes_max)
-            && self.wal.live_bytes() < self.options.live_bytes_max;
+            && (self.is_held.get() || self.wal.live_bytes() < self.options.live_bytes_max);
         match self.wal.check_append(batch_bytes + HEAD_BYTES) {
             Ok(()) => has_room,
             Err(WalError::QueueFull { .. }) => false,
@@ -271,10 +282,17 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
     pub(super) fn is_pressed(&self) -> bool {
         // What waits for its commit would not get to its segment faster.
         let waits_for_segment = self.staged_bytes.get().saturating_sub(self.wal.queued_bytes());
-        waits_for_segment > self.options.staged_bytes_max / 2
+        let is_wanted = !self.lines.borrow().is_empty();
+        waits_for_segment > if is_wanted { 0 } else { self.options.staged_bytes_max / 2 }
     }
 
-    fn ring_lines(&self) {
+    fn relieve_if_pressed(&self) {
+        if self.is_pressed() {
+            self.work.notify_one();
+        }
+    }
+
+    pub(super) fn ring_lines(&self) {
         if self.lines.borrow().is_empty() || !self.has_room(0) {
             return;
         }

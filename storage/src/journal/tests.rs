@@ -26,6 +26,7 @@ use crate::validate::ValidBatch;
 mod behaviour;
 mod crash;
 mod faults;
+mod load;
 
 const DATA: &str = "/data";
 const TOPIC: &str = "topic";

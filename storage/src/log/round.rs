@@ -8,6 +8,8 @@
 //! | enough that the journal holds, or some for long | what is durable | held back | no |
 //! | the journal wants to let go of records | what is durable | held back, its bytes are journalled anew | yes |
 //!
+//! A journal that a log which failed keeps full is as none.
+//!
 //! A sealed segment's last block is padded in any case. So a log with a journal never writes a block again that an
 //! acknowledged batch is in, but for one that was padded; before that the journal gets what the file has of it.
 
@@ -58,7 +60,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let (written, durable) = (self.inner.written_end_offset.get(), self.inner.durable_end_offset.get());
         let synced = self.inner.synced_end_offset.get();
         let is_flushed = state.config.durability == Durability::Flushed;
-        let is_journaled = is_flushed && self.inner.journal.is_some();
+        let is_journaled = self.flushed_journal(&state).is_some();
         let flushes = state.flush_to > synced;
         let is_direct = state.direct_end_offset > durable;
         let leaving = state.leaving.take();

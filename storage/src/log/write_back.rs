@@ -38,9 +38,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok((follows && handle.takes(batch_bytes)?).then_some(handle))
     }
 
-    /// The journal, where the level asks for what it does.
-    fn flushed_journal(&self, state: &State<D::File>) -> Option<&JournalHandle<D, R>> {
-        self.inner.journal.as_ref().filter(|_| state.config.durability == Durability::Flushed)
+    /// The journal, where the level asks for what it does, and it can.
+    pub(super) fn flushed_journal(&self, state: &State<D::File>) -> Option<&JournalHandle<D, R>> {
+        let is_flushed = state.config.durability == Durability::Flushed;
+        self.inner.journal.as_ref().filter(|handle| is_flushed && !handle.journal.is_clogged())
     }
 
     pub(super) fn note_staged(&self, bytes: usize) {
@@ -194,6 +195,16 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             self.start_commit();
         }
         self.inner.ring();
+    }
+
+    /// Has the journal keep nothing for this log, which is closed and whose topic is deleted.
+    pub fn forget_journal(&self) {
+        let mut state = self.inner.state.borrow_mut();
+        state.held_pin = None;
+        state.unsynced.pin = None;
+        for staged in &mut state.staged {
+            staged.sequence = None;
+        }
     }
 
     /// The journal has failed, and with it everything behind it.

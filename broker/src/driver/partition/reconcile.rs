@@ -301,6 +301,7 @@ async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Part
     if let Err(error) = partition.log.close().await {
         tracing::warn!(%topic, partition = index, %error, "deleted log not closed");
     }
+    partition.log.forget_journal();
     let unique = u128::from_be_bytes(*partition.id.topic_id.get().as_bytes());
     let new_name = aside_name(topic, index, unique, DELETE_SUFFIX);
     match data_dir.rename_partition_dir(&dir_name(topic, index), &new_name).await {
