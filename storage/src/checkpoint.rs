@@ -34,13 +34,18 @@ pub const TEMPORARY_SUFFIX: &str = ".tmp";
 /// Replaces `path` by `content`: written beside it, synced, renamed over it, the directory synced. After an error the old
 /// content is still there.
 pub async fn replace_file<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Result<(), DiskError> {
+    replace_unnamed(disk, path, content).await?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
+}
+
+/// As [`replace_file`], but until the directory is synced a power cut may bring back the old content.
+pub async fn replace_unnamed<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Result<(), DiskError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY_SUFFIX);
     let temporary = Path::new(&temporary);
     write_file(disk, temporary, content).await?;
-    disk.rename(temporary, path).await.map_err(|e| DiskError::new("rename to", path, e))?;
-    let dir = path.parent().unwrap_or(Path::new("."));
-    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
+    disk.rename(temporary, path).await.map_err(|e| DiskError::new("rename to", path, e))
 }
 
 /// Writes a file from its start, cut to `content`, and syncs it; not its directory.

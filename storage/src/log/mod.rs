@@ -177,6 +177,8 @@ struct State<F> {
     log_end_offset: i64,
     epochs: LeaderEpochs,
     epochs_changed: u64,
+    /// As they are in their file, durably.
+    saved_epochs: LeaderEpochs,
     producers: ProducerStates,
     staged: VecDeque<Staged<F>>,
     staged_bytes: usize,
@@ -423,9 +425,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         });
     }
 
+    /// By one task at a time.
     async fn write_epochs(&self) -> Result<(), DiskError> {
-        let text = self.inner.state.borrow().epochs.encode();
-        checkpoint::replace_file(&self.inner.disk, &self.inner.dir.join(LEADER_EPOCH_FILE), text.as_bytes()).await
+        let epochs = self.inner.state.borrow().epochs.clone();
+        let path = self.inner.dir.join(LEADER_EPOCH_FILE);
+        checkpoint::replace_file(&self.inner.disk, &path, epochs.encode().as_bytes()).await?;
+        self.inner.state.borrow_mut().saved_epochs = epochs;
+        Ok(())
     }
 }
 

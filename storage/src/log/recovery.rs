@@ -83,6 +83,7 @@ struct Files {
     swaps: Vec<i64>,
     /// Left over by a crash, or without a segment.
     useless: Vec<String>,
+    has_epochs: bool,
 }
 
 /// Everything of a log that is found before there is one.
@@ -90,6 +91,7 @@ struct Recovered<F> {
     segments: BTreeMap<i64, Rc<Segment<F>>>,
     to_seal: VecDeque<ToSeal<F>>,
     epochs: LeaderEpochs,
+    saved_epochs: LeaderEpochs,
     producers: ProducerStates,
     log_end_offset: i64,
     report: RecoveryReport,
@@ -112,10 +114,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let log_start_offset = open.log_start_offset.unwrap_or(0).max(first_offset.unwrap_or(0));
         let found: Vec<FoundSegment> = files.segments.values().copied().collect();
         let trusted_to = open.trusted_to(&found);
+        let epochs = if files.has_epochs { read_epochs(&open.disk, &open.dir).await? } else { LeaderEpochs::default() };
         let mut recovered = Recovered {
             segments: BTreeMap::new(),
             to_seal: VecDeque::new(),
-            epochs: read_epochs(&open.disk, &open.dir).await?,
+            saved_epochs: epochs.clone(),
+            epochs,
             producers: ProducerStates::default(),
             // Offsets are not given twice, even when every file is gone.
             log_end_offset: first_offset.unwrap_or(open.recovery_point.unwrap_or(0).max(log_start_offset)),
@@ -124,8 +128,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         };
         let scan_from = recovered.take_trusted(&open, &found, trusted_to);
         let snapshot_at = recovered.load_producers(&open, &files.snapshots).await?;
-        if !open.is_clean {
-            // A killed process may have made files whose names are not durable yet.
+        let is_untouched = files.segments.is_empty() && files.snapshots.is_empty();
+        if !open.is_clean && !is_untouched {
+            // A killed process may have made files whose names are not durable yet. Without a segment there is nothing to
+            // lose, and the first one's file has the directory synced.
             sync_dir(&open.disk, &open.dir).await?;
         }
         recovered.scan(&open, &found[scan_from..]).await?;
@@ -160,8 +166,16 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
         snapshots: BTreeSet<i64>,
         is_clean: bool,
     ) -> (Log<D, R>, RecoveryReport) {
-        let Recovered { mut segments, to_seal, mut epochs, mut producers, log_end_offset, report, is_dir_durable } =
-            recovered;
+        let Recovered {
+            mut segments,
+            to_seal,
+            mut epochs,
+            saved_epochs,
+            mut producers,
+            log_end_offset,
+            report,
+            is_dir_durable,
+        } = recovered;
         if segments.is_empty() {
             let segment = Rc::new(Segment::new(&self.dir, log_end_offset, self.now_ms));
             segments.insert(log_end_offset, segment);
@@ -182,6 +196,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             log_end_offset,
             epochs,
             epochs_changed: 0,
+            saved_epochs,
             producers,
             staged: VecDeque::new(),
             staged_bytes: 0,
@@ -594,6 +609,7 @@ async fn find_files<D: Disk>(disk: &D, dir: &Path) -> Result<Files, DiskError> {
             Some((_, CLEANED_LOG_SUFFIX | CLEANED_INDEX_SUFFIX | CLEANED_TIME_INDEX_SUFFIX)) => {
                 files.useless.push(entry.name.clone())
             }
+            _ if entry.name == LEADER_EPOCH_FILE => files.has_epochs = true,
             _ if entry.name.ends_with(TEMPORARY_SUFFIX) || entry.name.ends_with(DELETED_SUFFIX) => {
                 files.useless.push(entry.name.clone())
             }

@@ -8,11 +8,12 @@ use std::rc::Rc;
 use crate::checkpoint;
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline, ReadError};
+use crate::leader_epoch::LEADER_EPOCH_FILE;
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
 
 use super::commit::RETRY_WAIT;
-use super::{Health, Log};
+use super::{Health, Log, State};
 
 /// Sealed segments of a log whose indexes stay in memory: a segment of 1 GiB has 5 MiB of them.
 const LOADED_INDEXES_MAX: usize = 4;
@@ -183,7 +184,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let state = self.inner.state.borrow();
             (state.log_start_offset, state.log_end_offset, state.clean_at == Some(state.log_end_offset))
         };
-        if !is_clean {
+        if !is_clean && self.inner.state.borrow().is_untouched() {
+            self.finish_clean(log_end_offset);
+        } else if !is_clean {
             let (active, snapshot) = {
                 let state = self.inner.state.borrow();
                 (Rc::clone(state.active()), state.producers.encode_snapshot())
@@ -191,18 +194,36 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             if active.written_bytes() > 0 || active.has_file() {
                 self.finish_segment(&active).await?;
             }
-            self.write_epochs().await?;
+            self.replace_epochs().await?;
             self.write_snapshot(log_end_offset, &snapshot).await?;
-            let mut state = self.inner.state.borrow_mut();
-            state.snapshots.insert(log_end_offset);
-            state.recovery_point = log_end_offset;
-            state.clean_at = Some(log_end_offset);
+            self.inner.state.borrow_mut().snapshots.insert(log_end_offset);
+            self.finish_clean(log_end_offset);
         }
         self.remove_old_snapshots().await?;
         Ok(Closed { log_start_offset, log_end_offset })
     }
 
     /// Waits for what can be finished by now: there may be later segments that are full and not flushed yet.
+    fn finish_clean(&self, log_end_offset: i64) {
+        let mut state = self.inner.state.borrow_mut();
+        state.recovery_point = log_end_offset;
+        state.clean_at = Some(log_end_offset);
+    }
+
+    /// Writes the leader epochs unless their file has them. Its name is durable once the directory is synced next.
+    async fn replace_epochs(&self) -> Result<(), DiskError> {
+        let _permit = self.inner.saving_epochs.acquire(1).await;
+        let epochs = {
+            let state = self.inner.state.borrow();
+            if state.epochs == state.saved_epochs {
+                return Ok(());
+            }
+            state.epochs.clone()
+        };
+        let path = self.inner.dir.join(LEADER_EPOCH_FILE);
+        checkpoint::replace_unnamed(&self.inner.disk, &path, epochs.encode().as_bytes()).await
+    }
+
     pub(super) async fn wait_sealed(&self) -> Result<(), CloseError> {
         let end_offset = self.inner.synced_end_offset.get();
         self.start_seal();
@@ -235,5 +256,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             self.inner.state.borrow_mut().snapshots.remove(&offset);
         }
         Ok(())
+    }
+}
+
+impl<F: File> State<F> {
+    /// Nothing was ever written to the log: a directory without a file of its own says the same of it as one with an empty
+    /// snapshot would.
+    fn is_untouched(&self) -> bool {
+        !self.is_dir_durable && self.log_end_offset == 0
     }
 }

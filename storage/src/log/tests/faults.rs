@@ -1,4 +1,5 @@
 use super::*;
+use crate::disk::simulated::OperationCounts;
 
 fn log_with(world: &World, batches: i64) -> (SimulatedLog, Model) {
     let mut model = Model::default();
@@ -209,4 +210,49 @@ fn flush_settings_ask_for_syncs() {
         runtime.block_on(runtime.sleep(std::time::Duration::from_millis(1500)));
         assert_eq!(log.durable_end_offset(), log.log_end_offset(), "{config:?}");
     }
+}
+
+#[test]
+fn a_log_that_was_never_written_to_costs_a_stop_nothing() {
+    // Neither a clean stop nor a start after a crash asks the disk to make anything durable for it.
+    let world = World::new(12);
+    let runtime = world.runtime.clone();
+    let before = world.disk.counts();
+    for is_clean in [false, true, false] {
+        let (log, _) = runtime.block_on(world.open(is_clean, is_clean.then_some(0)));
+        log.begin_epoch(3);
+        let closed = runtime.block_on(log.close()).expect("no fault");
+        assert_eq!((closed.log_start_offset, closed.log_end_offset, log.recovery_point()), (0, 0, 0));
+    }
+    let listed = OperationCounts { reads: before.reads + 3, ..before };
+    assert_eq!(world.disk.counts(), listed, "nothing but a look into the directory at each start");
+    let (log, report) = runtime.block_on(world.open(true, Some(0)));
+    assert_eq!((log.log_end_offset(), report.scanned_bytes), (0, 0));
+    let appended = append(&log, &mut Model::default(), batch(1, 50, NOW, None)).expect("no fault");
+    assert_eq!(appended.base_offset, 0);
+}
+
+#[test]
+fn a_clean_stop_writes_the_leader_epochs_only_where_they_have_changed() {
+    // Two flushes for the epochs' file, the one of its content and that of its name, are saved in all other stops.
+    let world = World::new(13);
+    let runtime = world.runtime.clone();
+    let (log, mut model) = log_with(&world, 1);
+    runtime.block_on(log.close()).expect("no fault");
+    let mut stop = |leader_epoch: i32| {
+        let (log, _) = runtime.block_on(world.open(true, Some(model.end_offset())));
+        append(&log, &mut model, batch(1, 50, NOW, None)).expect("no fault");
+        runtime.block_on(log.flush()).expect("no fault");
+        log.inner.state.borrow_mut().epochs.assign(leader_epoch, model.end_offset());
+        let before = world.disk.counts();
+        runtime.block_on(log.close()).expect("no fault");
+        let after = world.disk.counts();
+        drop(log);
+        let (log, _) = runtime.block_on(world.open(true, Some(model.end_offset())));
+        assert_eq!(log.latest_epoch().map(|latest| latest.epoch), Some(leader_epoch));
+        (after.syncs - before.syncs, after.dir_syncs - before.dir_syncs)
+    };
+    // Segment, two indexes, snapshot; and the epochs where they are new.
+    assert_eq!(stop(3), (4, 1));
+    assert_eq!(stop(4), (5, 1));
 }
