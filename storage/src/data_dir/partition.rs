@@ -15,6 +15,7 @@ use walser_protocol::types::Uuid;
 use crate::checkpoint;
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::DiskError;
+use crate::runtime::side_by_side::side_by_side;
 use crate::segment::LOG_SUFFIX;
 
 use super::DataDir;
@@ -22,6 +23,8 @@ use super::DataDir;
 pub const PARTITION_METADATA_FILE: &str = "partition.metadata";
 pub const DELETE_SUFFIX: &str = "-delete";
 pub const STRAY_SUFFIX: &str = "-stray";
+/// Directories that are looked into at the same time: each look is a row of small waits for the disk.
+const DIRS_AT_ONCE: usize = 32;
 /// Longest name a file system takes.
 const DIR_NAME_BYTES_MAX: usize = 255;
 
@@ -120,17 +123,27 @@ impl From<SyncNamesError> for DiskError {
 /// What [`DataDir::create_partition`] leaves undone: the directory's own name and its topic id have to be there after a
 /// power cut if a record in it is.
 pub(crate) async fn sync_names<D: Disk>(disk: &D, dir: &Path) -> Result<(), SyncNamesError> {
+    sync_content(disk, dir).await?;
+    match dir.parent() {
+        Some(parent) => sync_dir(disk, parent).await,
+        None => Ok(()),
+    }
+}
+
+/// As [`sync_names`], but for the directory's own name.
+pub(crate) async fn sync_content<D: Disk>(disk: &D, dir: &Path) -> Result<(), SyncNamesError> {
     let path = dir.join(PARTITION_METADATA_FILE);
     match disk.open(&path, OpenMode::ReadWrite).await {
         Ok(file) => file.sync_data().await.map_err(|e| SyncNamesError::Sync(DiskError::new("sync", &path, e)))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(SyncNamesError::Open(DiskError::new("open", &path, error))),
     }
-    for dir in std::iter::once(dir).chain(dir.parent()) {
-        let synced = disk.sync_dir(dir).await;
-        synced.map_err(|e| SyncNamesError::Sync(DiskError::new("sync directory", dir, e)))?;
-    }
-    Ok(())
+    sync_dir(disk, dir).await
+}
+
+async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), SyncNamesError> {
+    let synced = disk.sync_dir(dir).await;
+    synced.map_err(|e| SyncNamesError::Sync(DiskError::new("sync directory", dir, e)))
 }
 
 impl<D: Disk> DataDir<D> {
@@ -160,12 +173,9 @@ impl<D: Disk> DataDir<D> {
 
     /// Every partition directory, in order of name.
     pub async fn list_partitions(&self) -> Result<Vec<FoundDir>, DiskError> {
-        let mut found = Vec::new();
-        for dir_name in self.list().await? {
-            let Some(name) = parse_dir_name(&dir_name) else { continue };
-            found.push(self.look_into(dir_name, name).await?);
-        }
-        Ok(found)
+        let names = self.list().await?.into_iter();
+        let names: Vec<_> = names.filter_map(|dir_name| Some((parse_dir_name(&dir_name)?, dir_name))).collect();
+        side_by_side(names, DIRS_AT_ONCE, async |(name, dir_name)| self.look_into(dir_name, name).await).await
     }
 
     async fn look_into(&self, dir_name: String, name: DirName) -> Result<FoundDir, DiskError> {

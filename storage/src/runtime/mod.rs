@@ -7,6 +7,7 @@
 pub mod channel;
 pub mod glommio;
 pub mod prng;
+pub mod side_by_side;
 pub mod simulated;
 
 use std::future::Future;

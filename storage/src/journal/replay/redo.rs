@@ -1,22 +1,19 @@
 //! Bytes of a journal to their places in the segments.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
 use std::io;
-use std::path::Path;
-use std::pin::Pin;
-use std::task::Poll;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use walser_protocol::types::Uuid;
 
 use super::{count_records, list_if_there, sync_dir};
 use crate::data_dir::DataDir;
-use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_names};
+use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_content};
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode};
 use crate::error::DiskError;
 use crate::runtime::Runtime;
+use crate::runtime::side_by_side::side_by_side;
 use crate::segment::{LOG_SUFFIX, file_path, parse_file_name};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -70,48 +67,44 @@ pub(super) async fn redo_all<D: Disk, R: Runtime>(
     runtime: &R,
     logs: Vec<LogRecords>,
 ) -> Result<Redone, DiskError> {
-    let workers = logs.len().min(LOGS_AT_ONCE);
-    let queue = RefCell::new(logs.into_iter());
-    let total = RefCell::new(Redone::default());
-    let failure = RefCell::new(None);
-    let work = async || {
-        while failure.borrow().is_none() {
-            let Some(log) = queue.borrow_mut().next() else { return };
-            match redo(data_dir, runtime, log).await {
-                Ok(redone) => total.borrow_mut().add(redone),
-                Err(error) => {
-                    failure.borrow_mut().get_or_insert(error);
-                }
-            }
-        }
-    };
-    join_all((0..workers).map(|_| Box::pin(work())).collect()).await;
-    failure.take().map_or_else(|| Ok(total.take()), Err)
+    let disk = data_dir.disk();
+    let prepared = side_by_side(logs, LOGS_AT_ONCE, async |log| prepare(data_dir, log).await).await?;
+    if prepared.iter().any(|log| log.is_new) {
+        // Once for all of them, and before the first of their segments' files is made.
+        sync_dir(disk, data_dir.path()).await?;
+    }
+    let mut total = Redone::default();
+    for redone in side_by_side(prepared, LOGS_AT_ONCE, async |log| redo(disk, runtime, log).await).await? {
+        total.add(redone);
+    }
+    Ok(total)
 }
 
-/// Polls all of them whenever one is woken; there are few.
-async fn join_all(mut futures: Vec<Pin<Box<impl Future<Output = ()>>>>) {
-    poll_fn(|context| {
-        futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
+/// A log whose directory is there.
+struct Prepared {
+    dir: PathBuf,
+    /// Those that count.
+    segments: BTreeMap<i64, Vec<Piece>>,
+    redone: Redone,
+    /// The directory's name is not known to be durable.
+    is_new: bool,
 }
 
-async fn redo<D: Disk, R: Runtime>(data_dir: &DataDir<D>, runtime: &R, log: LogRecords) -> Result<Redone, DiskError> {
+async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prepared, DiskError> {
     let LogRecords { topic_id, topic, partition, mut segments } = log;
     let disk = data_dir.disk();
     let dir = data_dir.partition_path(&topic, partition);
     let mut redone = Redone::default();
     let entries = list_if_there(disk, &dir).await?;
-    match entries.as_deref().and_then(last_segment) {
+    let last = entries.as_deref().and_then(last_segment);
+    match last {
         Some(last) => {
             let counting = segments.split_off(&last);
             redone.void_records = count_records(&std::mem::replace(&mut segments, counting));
         }
         None => {
             data_dir.create_partition(&topic, partition, topic_id).await?;
-            sync_names(disk, &dir).await?;
+            sync_content(disk, &dir).await?;
         }
     }
     if entries.is_none() {
@@ -120,6 +113,11 @@ async fn redo<D: Disk, R: Runtime>(data_dir: &DataDir<D>, runtime: &R, log: LogR
         redone.made.push(FoundDir { dir_name, name, topic_id: Some(topic_id), has_data: true });
     }
     redone.logs = usize::from(!segments.is_empty());
+    Ok(Prepared { dir, segments, redone, is_new: last.is_none() })
+}
+
+async fn redo<D: Disk, R: Runtime>(disk: &D, runtime: &R, log: Prepared) -> Result<Redone, DiskError> {
+    let Prepared { dir, segments, mut redone, .. } = log;
     for (base_offset, pieces) in segments {
         let content = Content::new(runtime, pieces).await;
         redone.bytes += redo_segment(disk, &dir, base_offset, &content).await?;
