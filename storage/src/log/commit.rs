@@ -154,7 +154,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 end_record = self.journal_loose_end(writer, part)?;
             }
             if let Some(written) = writer.write(&part.segment, &file, &part.batches, part.last_block).await? {
-                self.finish_written(part, written);
+                self.finish_written(part, written, writer.ahead_of(&part.segment));
                 self.reserve_ahead(&part.segment, &file);
             }
         }
@@ -170,8 +170,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(())
     }
 
-    /// Notes that the first `written` batches of a part are in its file.
-    fn finish_written(&self, part: &Part<D::File>, written: usize) {
+    /// Notes that the first `written` batches of a part are in its file, and `ahead_bytes` of the next one.
+    fn finish_written(&self, part: &Part<D::File>, written: usize, ahead_bytes: usize) {
         let mut end_offset = self.inner.written_end_offset.get();
         let mut bytes = 0;
         let mut borrowed = self.inner.state.borrow_mut();
@@ -188,6 +188,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             state.unsynced.pin = [state.unsynced.pin, staged.sequence].into_iter().flatten().min();
         }
         state.staged_bytes -= bytes;
+        state.staged_in_file_bytes = ahead_bytes;
         state.unsynced.since.get_or_insert(self.inner.runtime.now());
         if !state.unsynced.segments.iter().any(|known| Rc::ptr_eq(known, &part.segment)) {
             state.unsynced.segments.push(Rc::clone(&part.segment));
@@ -310,7 +311,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         state.health = Health::Offline(reason);
         self.note_left_staging(state.staged_bytes);
         state.staged.clear();
-        state.staged_bytes = 0;
+        (state.staged_bytes, state.staged_in_file_bytes) = (0, 0);
         drop(state);
         self.inner.ring();
     }

@@ -182,6 +182,8 @@ struct State<F> {
     producers: ProducerStates,
     staged: VecDeque<Staged<F>>,
     staged_bytes: usize,
+    /// Of the first of them, which its last block holds up: what the file has.
+    staged_in_file_bytes: usize,
     /// The directory's own name and its topic id are on stable storage. Before that the log has no file of its own.
     is_dir_durable: bool,
     /// What is in the files but not known to be on stable storage.

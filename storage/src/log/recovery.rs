@@ -200,6 +200,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             producers,
             staged: VecDeque::new(),
             staged_bytes: 0,
+            staged_in_file_bytes: 0,
             is_dir_durable,
             unsynced: Unsynced::default(),
             flush_to: 0,

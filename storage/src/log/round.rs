@@ -70,7 +70,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             true if flushes && is_direct => state.flush_to.max(state.direct_end_offset),
             true if flushes => state.flush_to,
             true if is_direct => state.direct_end_offset,
-            true if is_write_back || state.durable_staged_bytes(durable) >= WRITE_BACK_BYTES => durable,
+            true if is_write_back || state.durable_unwritten_bytes(durable) >= WRITE_BACK_BYTES => durable,
             true => written,
         };
         let mut parts = state.parts_to(write_to);
@@ -98,10 +98,16 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 }
 
 impl<F: File> State<F> {
-    /// Bytes of batches that are durable and wait to be written.
-    fn durable_staged_bytes(&self, durable_end_offset: i64) -> usize {
+    /// Bytes that are durable and wait to be written.
+    fn durable_unwritten_bytes(&self, durable_end_offset: i64) -> usize {
         let is_durable = |staged: &&super::Staged<F>| staged.end_offset <= durable_end_offset;
-        self.staged.iter().take_while(is_durable).map(|staged| staged.bytes.len()).sum()
+        let staged: usize = self.staged.iter().take_while(is_durable).map(|staged| staged.bytes.len()).sum();
+        staged.saturating_sub(self.staged_in_file_bytes)
+    }
+
+    /// Bytes that wait to be written.
+    pub(super) fn unwritten_bytes(&self) -> usize {
+        self.staged_bytes - self.staged_in_file_bytes
     }
 
     fn parts_to(&self, end_offset: i64) -> Vec<Part<F>> {

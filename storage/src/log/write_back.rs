@@ -167,7 +167,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 return;
             }
             let is_idle = state.appended_at.is_none_or(|at| now.saturating_since(at) >= IDLE_AFTER);
-            state.is_write_back_due = !is_idle && state.staged_bytes >= BLOCK_BYTES;
+            state.is_write_back_due = !is_idle && state.unwritten_bytes() >= BLOCK_BYTES;
             if !is_idle && !state.is_write_back_due {
                 return;
             }
@@ -191,7 +191,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// Wakes who waits for what became durable.
     pub(crate) fn ring_journaled(&self) {
         self.inner.is_to_be_rung.set(false);
-        if self.inner.state.borrow().staged_bytes >= WRITE_BACK_BYTES {
+        if self.inner.state.borrow().unwritten_bytes() >= WRITE_BACK_BYTES {
             self.start_commit();
         }
         self.inner.ring();

@@ -66,6 +66,11 @@ impl BlockWriter {
         (self.block_start, &self.tail)
     }
 
+    /// Bytes that the file has of a batch that is not in it as a whole.
+    pub fn ahead_of<F: File>(&self, segment: &Segment<F>) -> usize {
+        usize::try_from(self.block_start.saturating_sub(segment.written_bytes())).expect("less than a batch")
+    }
+
     /// Whether writing up to `end` writes a block.
     pub fn would_write(&self, end: u64, last_block: LastBlock) -> bool {
         match last_block {

@@ -80,6 +80,24 @@ fn segments_get_what_has_come_to_64_kib() {
 }
 
 #[test]
+fn the_end_of_a_large_batch_waits_in_peace() {
+    // Rule: what counts is what the file lacks, not the length of the batch whose end it lacks; a task that looked at the
+    // length would never end.
+    let shape = Shape { segment_bytes: 1 << 20, live_bytes_max: 16 << 20, ..Shape::default() };
+    let (world, running, mut histories, mut prng) = settled(6, shape);
+    let (log, history) = (&running.logs[0], &mut histories[0]);
+    let end_offset = append(log, history, batch_of(&mut prng, 100_000)).expect("no fault");
+    world.runtime.block_on(log.durable(end_offset)).expect("no fault");
+    world.sleep(Duration::from_millis(20));
+    assert_eq!((log.written_end_offset(), log.staged_bytes()), (1, 100_000), "a block is not full");
+    let end_offset = append(log, history, batch_of(&mut prng, 1000)).expect("no fault");
+    world.runtime.block_on(log.durable(end_offset)).expect("no fault");
+    let counts = world.disk.counts();
+    world.sleep(Duration::from_millis(20));
+    assert_eq!(world.disk.counts(), counts, "a little more is no reason to write");
+}
+
+#[test]
 fn an_idle_log_needs_no_journal() {
     // Rule: ten seconds after its last batch a log has everything in its segment, durable, and nothing in the journal,
     // while one that is written to every few seconds keeps its last block there.
