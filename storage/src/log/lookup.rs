@@ -108,7 +108,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let upper_bound = self.log_end_offset();
         let wanted = Wanted { timestamp: largest.timestamp, from_offset: 0, upper_bound };
         if largest.offset < self.log_start_offset() {
-            return self.find_in_segment(&segment, wanted).await;
+            // It may be in no segment yet; then it is in memory.
+            let batches = self.inner.tail.read(largest.offset, upper_bound, 0, true).unwrap_or_default();
+            let found = batches.first().and_then(|batch| wanted.find_in_bytes(&batch.bytes).ok().flatten());
+            return match found {
+                None if segment.written_bytes() > 0 => self.find_in_segment(&segment, wanted).await,
+                found => Ok(found),
+            };
         }
         let request = ReadRequest { offset: largest.offset, upper_bound, max_bytes: 0, min_one_batch: true };
         let read = self.read(request).await?;
@@ -179,7 +185,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(None)
     }
 
-    /// Batches that may be read before they are in a segment: there are some with durability `memory` only.
+    /// Batches that may be read before they are in a segment: what only the journal holds, and with durability `memory`.
     async fn find_in_tail(&self, mut offset: i64, wanted: Wanted) -> Result<Option<FoundTimestamp>, ReadError> {
         // A batch that the bound cuts is read whole, as it is from a segment: the search looks at each record's offset.
         let end_offset = self.log_end_offset();

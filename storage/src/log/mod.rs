@@ -348,6 +348,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     pub fn set_config(&self, config: LogConfig) {
         self.inner.state.borrow_mut().config = config;
         self.inner.ring();
+        // A higher level asks something of what is there already.
+        self.start_commit();
     }
 
     /// The epoch that wrote last, and where it began.

@@ -98,6 +98,24 @@ fn the_end_of_a_large_batch_waits_in_peace() {
 }
 
 #[test]
+fn the_largest_timestamp_is_found_where_it_is() {
+    // Rule: also below the log start, and while no segment has a file.
+    let world = World::new(7, Shape::default());
+    let running = world.start_anew();
+    let (log, mut history, mut prng) = (&running.logs[0], History::default(), Prng::new(7));
+    for _ in 0..3 {
+        let end_offset = append(log, &mut history, batch_of(&mut prng, 500)).expect("no fault");
+        world.runtime.block_on(log.durable(end_offset)).expect("no fault");
+    }
+    let before = world.runtime.block_on(log.max_timestamp()).expect("readable");
+    assert!(before.is_some() && world.disk.peek(&world.segment(0, 0)).is_err());
+    log.raise_log_start(3, 3).expect("within the log");
+    assert_eq!(world.runtime.block_on(log.max_timestamp()).expect("readable"), before);
+    world.runtime.block_on(log.flush()).expect("no fault");
+    assert_eq!(world.runtime.block_on(log.max_timestamp()).expect("readable"), before);
+}
+
+#[test]
 fn an_idle_log_needs_no_journal() {
     // Rule: ten seconds after its last batch a log has everything in its segment, durable, and nothing in the journal,
     // while one that is written to every few seconds keeps its last block there.
