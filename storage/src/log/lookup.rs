@@ -42,8 +42,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let (log_start_offset, exchanges) = (self.log_start_offset(), self.exchanges());
             match self.find_timestamp(timestamp, upper_bound).await {
                 Err(_) if self.exchanges() != exchanges => {}
-                // A segment was removed while it was looked at.
-                Err(ReadError::Disk(_)) if self.log_start_offset() > log_start_offset => {}
+                // A segment was removed while it was looked at, or the log start rose.
+                Err(ReadError::Disk(_) | ReadError::OffsetOutOfRange { .. })
+                    if self.log_start_offset() > log_start_offset => {}
                 outcome => return outcome,
             }
         }
@@ -66,7 +67,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             }
             next = self.segment_behind(&segment);
         }
-        self.find_in_tail(written_end_offset, wanted).await
+        self.find_in_tail(written_end_offset.max(wanted.from_offset), wanted).await
     }
 
     /// The largest timestamp of the log, and the first record that has it. Like Kafka's it is that of the segments, and

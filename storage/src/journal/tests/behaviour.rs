@@ -111,6 +111,7 @@ fn the_largest_timestamp_is_found_where_it_is() {
     assert!(before.is_some() && world.disk.peek(&world.segment(0, 0)).is_err());
     log.raise_log_start(3, 3).expect("within the log");
     assert_eq!(world.runtime.block_on(log.max_timestamp()).expect("readable"), before);
+    assert_eq!(world.runtime.block_on(log.offset_for_timestamp(0, 3)).expect("readable"), None);
     world.runtime.block_on(log.flush()).expect("no fault");
     assert_eq!(world.runtime.block_on(log.max_timestamp()).expect("readable"), before);
 }
