@@ -20,7 +20,7 @@ use crate::segment::writer::{BlockWriter, LastBlock};
 
 use super::recovery::sync_dir;
 use super::round::{Part, Round, flush_interval};
-use super::{Health, Log};
+use super::{Durability, Health, Log};
 
 /// How long a log that was refused space waits before it tries again.
 pub(super) const RETRY_WAIT: Duration = Duration::from_secs(1);
@@ -272,10 +272,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     fn arm_flush_timer(&self) {
         let mut state = self.inner.state.borrow_mut();
         let Some(interval) = flush_interval(state.config.flush_ms) else { return };
-        if state.unsynced.segments.is_empty() || state.is_flush_timer_armed {
+        // What was acknowledged as flushed waits for no sync of its segment.
+        let is_flushed = state.config.durability == Durability::Flushed;
+        if is_flushed || state.unsynced.segments.is_empty() || state.is_flush_timer_armed {
             return;
         }
         state.is_flush_timer_armed = true;
+        // A task may run at once.
+        drop(state);
         let timer = self.inner.runtime.sleep(interval);
         let log = Rc::downgrade(&self.inner);
         self.inner.runtime.spawn(async move {

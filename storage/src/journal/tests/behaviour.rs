@@ -117,6 +117,23 @@ fn the_largest_timestamp_is_found_where_it_is() {
 }
 
 #[test]
+fn flush_ms_asks_nothing_of_what_is_flushed() {
+    // Rule: what the journal has made durable is not flushed again by time, nor is a timer set that finds nothing to do.
+    let (world, running, mut histories, mut prng) = settled(8, Shape { live_bytes_max: 16 << 20, ..Shape::default() });
+    let (log, history) = (&running.logs[0], &mut histories[0]);
+    log.set_config(LogConfig { flush_ms: 0, ..log.config() });
+    for _ in 0..22 {
+        let end_offset = append(log, history, batch_of(&mut prng, 3000)).expect("no fault");
+        world.runtime.block_on(log.durable(end_offset)).expect("no fault");
+    }
+    world.sleep(Duration::from_millis(20));
+    let (counts, written) = (world.disk.counts(), log.written_end_offset());
+    assert!(written > 1, "something is in the segment and not flushed");
+    world.sleep(Duration::from_millis(20));
+    assert_eq!(world.disk.counts(), counts);
+}
+
+#[test]
 fn an_idle_log_needs_no_journal() {
     // Rule: ten seconds after its last batch a log has everything in its segment, durable, and nothing in the journal,
     // while one that is written to every few seconds keeps its last block there.
