@@ -35,7 +35,11 @@ pub const TEMPORARY_SUFFIX: &str = ".tmp";
 /// content is still there.
 pub async fn replace_file<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Result<(), DiskError> {
     replace_unnamed(disk, path, content).await?;
-    let dir = path.parent().unwrap_or(Path::new("."));
+    sync_dir(disk, path.parent().unwrap_or(Path::new("."))).await
+}
+
+/// Makes the names in a directory durable.
+pub(crate) async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), DiskError> {
     disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
 }
 

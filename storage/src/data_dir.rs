@@ -7,7 +7,6 @@
 //! recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint
 //! journal/<n>/                       what is acknowledged and in no segment yet, see `journal`
 //! <topic>-<partition>/               see `partition`
-//! journal/<n>/                       see `journal`
 //! ```
 
 pub mod partition;
@@ -248,7 +247,7 @@ impl<D: Disk> DataDir<D> {
     }
 
     async fn sync(&self) -> Result<(), DiskError> {
-        self.disk.sync_dir(&self.path).await.map_err(|e| DiskError::new("sync directory", &self.path, e))
+        checkpoint::sync_dir(&self.disk, &self.path).await
     }
 }
 

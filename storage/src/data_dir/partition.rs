@@ -142,8 +142,7 @@ pub(crate) async fn sync_content<D: Disk>(disk: &D, dir: &Path) -> Result<(), Sy
 }
 
 async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), SyncNamesError> {
-    let synced = disk.sync_dir(dir).await;
-    synced.map_err(|e| SyncNamesError::Sync(DiskError::new("sync directory", dir, e)))
+    checkpoint::sync_dir(disk, dir).await.map_err(SyncNamesError::Sync)
 }
 
 impl<D: Disk> DataDir<D> {

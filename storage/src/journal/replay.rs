@@ -39,6 +39,7 @@ use walser_protocol::types::Uuid;
 use self::redo::{LogRecords, Piece, Redone, redo_all};
 use super::JOURNAL_DIR;
 use super::record::{BadRecord, decode};
+use crate::checkpoint::sync_dir;
 use crate::data_dir::DataDir;
 use crate::data_dir::partition::FoundDir;
 use crate::disk::{DirEntry, Disk};
@@ -232,10 +233,6 @@ async fn list_if_there<D: Disk>(disk: &D, dir: &Path) -> Result<Option<Vec<DirEn
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(DiskError::new("list", dir, error)),
     }
-}
-
-async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), DiskError> {
-    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
 }
 
 async fn remove_folder<D: Disk>(disk: &D, folder: &Path) -> Result<(), DiskError> {

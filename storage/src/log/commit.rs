@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use walser_protocol::records::batch::{BATCH_HEADER_BYTES, BatchHeader};
 
+use crate::checkpoint::sync_dir;
 use crate::data_dir::partition::{SyncNamesError, sync_names};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline};
@@ -18,7 +19,6 @@ use crate::runtime::{Instant, Runtime};
 use crate::segment::Segment;
 use crate::segment::writer::{BlockWriter, LastBlock};
 
-use super::recovery::sync_dir;
 use super::round::{Part, Round, flush_interval};
 use super::{Durability, Health, Log};
 

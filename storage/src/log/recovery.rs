@@ -14,7 +14,7 @@ use std::rc::Rc;
 use walser_protocol::records::batch::{BatchHeader, BatchView};
 
 use crate::cache::tail::TailBudget;
-use crate::checkpoint::{self, TEMPORARY_SUFFIX};
+use crate::checkpoint::{self, TEMPORARY_SUFFIX, sync_dir};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{Corruption, DiskError, LogOffline, OpenError, ReadError};
 use crate::journal::JournalHandle;
@@ -639,8 +639,4 @@ pub(super) async fn remove_if_there<D: Disk>(disk: &D, path: &Path) -> Result<()
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(DiskError::new("remove", path, error)),
         _ => Ok(()),
     }
-}
-
-pub(super) async fn sync_dir<D: Disk>(disk: &D, dir: &Path) -> Result<(), DiskError> {
-    disk.sync_dir(dir).await.map_err(|e| DiskError::new("sync directory", dir, e))
 }

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::checkpoint::sync_dir;
 use crate::disk::{Disk, File};
 use crate::error::{DiskError, ReadError};
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
 
-use super::recovery::{remove_if_there, sync_dir};
+use super::recovery::remove_if_there;
 use super::seal::CloseError;
 use super::swap::with_suffix;
 use super::{Health, Log, State};

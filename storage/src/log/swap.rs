@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, sync_dir};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{DiskError, OpenError, ReadError};
 use crate::runtime::Runtime;
@@ -30,7 +30,7 @@ use crate::segment::{
 
 use super::Log;
 use super::read::Pace;
-use super::recovery::{OpenLog, next_checked, open_error, remove_if_there, sync_dir};
+use super::recovery::{OpenLog, next_checked, open_error, remove_if_there};
 use super::retention::DELETED_SUFFIX;
 
 /// A replacement that has begun. A step that was refused for lack of space is tried again; after any other failure nobody

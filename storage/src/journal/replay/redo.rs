@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use walser_protocol::types::Uuid;
 
-use super::{count_records, list_if_there, sync_dir};
+use super::{count_records, list_if_there};
+use crate::checkpoint::sync_dir;
 use crate::data_dir::DataDir;
 use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_content};
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode};
