@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use walser_protocol::records::batch::{BatchMut, Batches};
+use walser_protocol::records::batch::BatchMut;
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::types::Uuid;
 
@@ -17,6 +17,7 @@ use crate::data_dir::DataDir;
 use crate::disk::Disk;
 use crate::disk::simulated::{SimulatedDisk, SimulatedDiskOptions};
 use crate::error::{AppendError, ReadError};
+use crate::log::tests::read_all;
 use crate::log::{Append, Durability, Log, LogConfig, OpenLog, ReadRequest, RecoveryReport};
 use crate::runtime::Runtime;
 use crate::runtime::prng::{Prng, seeds};
@@ -233,23 +234,4 @@ fn append(log: &SimulatedLog, history: &mut History, batch: ValidBatch) -> Resul
     fields.set_partition_leader_epoch(LEADER_EPOCH);
     history.batches.push((appended.base_offset, appended.last_offset, bytes.freeze()));
     Ok(appended.end_offset())
-}
-
-/// Everything from `from` to the end, batch by batch.
-async fn read_all(log: &SimulatedLog, from: i64) -> Vec<(i64, i64, Bytes)> {
-    let mut found = Vec::new();
-    let mut offset = from;
-    while offset < log.log_end_offset() {
-        let request = ReadRequest { offset, upper_bound: i64::MAX, max_bytes: 5000, min_one_batch: true };
-        let read = log.read(request).await.unwrap_or_else(|error| panic!("{}: {error}", log.dir().display()));
-        assert!(read.next_offset > offset, "{}: a read makes progress at {offset}", log.dir().display());
-        for slice in &read.slices {
-            for batch in Batches::new(slice) {
-                let batch = batch.expect("whole batches");
-                found.push((batch.base_offset(), batch.last_offset(), Bytes::copy_from_slice(batch.bytes())));
-            }
-        }
-        offset = read.next_offset;
-    }
-    found
 }

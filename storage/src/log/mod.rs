@@ -23,7 +23,7 @@ mod round;
 mod seal;
 mod swap;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write_back;
 
 use std::cell::{Cell, RefCell};

@@ -122,13 +122,13 @@ fn batch_bytes(batch: &ValidBatch) -> Bytes {
 }
 
 /// Everything from `from` to the end, batch by batch.
-async fn read_all(log: &SimulatedLog, from: i64) -> Vec<(i64, i64, Bytes)> {
+pub(crate) async fn read_all(log: &SimulatedLog, from: i64) -> Vec<(i64, i64, Bytes)> {
     let mut found = Vec::new();
     let mut offset = from;
     while offset < log.log_end_offset() {
         let request = ReadRequest { offset, upper_bound: i64::MAX, max_bytes: 5000, min_one_batch: true };
-        let read = log.read(request).await.expect("readable");
-        assert!(read.next_offset > offset, "a read makes progress at {offset}");
+        let read = log.read(request).await.unwrap_or_else(|error| panic!("{}: {error}", log.dir().display()));
+        assert!(read.next_offset > offset, "{}: a read makes progress at {offset}", log.dir().display());
         for slice in &read.slices {
             for batch in Batches::new(slice) {
                 let batch = batch.expect("whole batches");

@@ -1,11 +1,10 @@
 //! Real segments, as logs leave them, under a replay.
 
-use walser_protocol::records::batch::Batches;
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 
 use super::*;
 use crate::cache::tail::TailBudget;
-use crate::log::{Append, Log, LogConfig, OpenLog, ReadRequest};
+use crate::log::{Append, Log, LogConfig, OpenLog, tests as log_tests};
 use crate::validate::ValidBatch;
 
 const NOW: i64 = 1_700_000_000_000;
@@ -40,17 +39,7 @@ fn batch(prng: &mut Prng) -> ValidBatch {
 }
 
 async fn read_all(log: &SimulatedLog) -> Vec<Bytes> {
-    let mut found = Vec::new();
-    let mut offset = 0;
-    while offset < log.log_end_offset() {
-        let request = ReadRequest { offset, upper_bound: i64::MAX, max_bytes: 5000, min_one_batch: true };
-        let read = log.read(request).await.unwrap();
-        for slice in &read.slices {
-            found.extend(Batches::new(slice).map(|batch| Bytes::copy_from_slice(batch.unwrap().bytes())));
-        }
-        offset = read.next_offset;
-    }
-    found
+    log_tests::read_all(log, 0).await.into_iter().map(|(_, _, bytes)| bytes).collect()
 }
 
 /// What a crash may have left of the segments.
