@@ -58,11 +58,15 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         self.is_pressed() && !self.is_yet_to_come(&self.no_relief_until)
     }
 
+    /// Logs that need records, those first that were not looked at for longest.
+    pub(super) fn visited(&self) -> Vec<Log<D, R>> {
+        self.visits.borrow().iter().map(|(_, log)| log.clone()).collect()
+    }
+
     /// Frees every file but the one that is written.
     async fn free(&self) {
         let through = self.wal.older_through();
-        let logs: Vec<Log<D, R>> = self.visits.borrow().iter().map(|(_, log)| log.clone()).collect();
-        for log in &logs {
+        for log in &self.visited() {
             if log.pin().is_some_and(|pin| pin <= through) {
                 log.leave_journal(through).await;
             }
@@ -90,9 +94,8 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
 
     /// Has logs write what waits in memory, those first that were not looked at for longest.
     async fn relieve(&self) {
-        let logs: Vec<Log<D, R>> = self.visits.borrow().iter().map(|(_, log)| log.clone()).collect();
         let mut is_relieved = false;
-        for log in logs.iter().filter(|log| log.staged_bytes() > 0) {
+        for log in self.visited().iter().filter(|log| log.staged_bytes() > 0) {
             if !self.is_pressed() || self.must_free() {
                 return;
             }

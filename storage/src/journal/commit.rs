@@ -336,8 +336,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
     /// No log behind this journal takes anything more.
     fn fail(&self, error: &WalError) {
         let waiting = self.waiting.take();
-        let visited: Vec<Log<D, R>> = self.visits.borrow().iter().map(|(_, log)| log.clone()).collect();
-        for log in waiting.into_iter().map(|waiting| waiting.log).chain(visited) {
+        for log in waiting.into_iter().map(|waiting| waiting.log).chain(self.visited()) {
             log.fail(disk_error(error));
         }
         self.ring_lines();

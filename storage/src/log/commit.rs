@@ -40,6 +40,13 @@ impl<F> Default for Unsynced<F> {
     }
 }
 
+impl<F> Unsynced<F> {
+    /// The journal keeps this record, and all behind it, until the sync.
+    pub fn need(&mut self, sequence: Option<u64>) {
+        self.pin = self.pin.into_iter().chain(sequence).min();
+    }
+}
+
 /// What a failed step of a round means.
 pub(super) enum Failure {
     /// Nothing is lost; the same step is tried again.
@@ -185,7 +192,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             end_offset = staged.end_offset;
             bytes += staged.bytes.len();
             state.unsynced.records += staged.records;
-            state.unsynced.pin = [state.unsynced.pin, staged.sequence].into_iter().flatten().min();
+            state.unsynced.need(staged.sequence);
         }
         state.staged_bytes -= bytes;
         state.staged_in_file_bytes = ahead_bytes;

@@ -59,17 +59,15 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// Before a block is written again that acknowledged batches are in, the journal has what is in it.
     pub(super) async fn cover_tail(&self, writer: &BlockWriter, part: &Part<D::File>) -> Result<(), Failure> {
         let (position, tail) = writer.tail();
-        let batches: u64 = part.batches.iter().map(|batch| batch.len() as u64).sum();
-        let end = part.segment.written_bytes() + batches;
         let committed = {
             let mut state = self.inner.state.borrow_mut();
             let Some(handle) = self.flushed_journal(&state) else { return Ok(()) };
-            if tail.is_empty() || !writer.would_write(end, part.last_block) {
+            if tail.is_empty() || !writer.would_write(&part.segment, &part.batches, part.last_block) {
                 return Ok(());
             }
             let tail = Bytes::copy_from_slice(tail);
             let sequence = handle.append_bytes(self, part.segment.base_offset(), position, tail)?;
-            state.unsynced.pin = [state.unsynced.pin, Some(sequence)].into_iter().flatten().min();
+            state.unsynced.need(Some(sequence));
             handle.journal.committed(sequence)
         };
         Ok(committed.await?)
@@ -112,8 +110,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let segment = Rc::clone(&state.staged[0].segment);
         let batches: Vec<Bytes> = state.staged.range(..=last).map(|staged| staged.bytes.clone()).collect();
         let is_one_segment = state.staged.range(..=last).all(|staged| Rc::ptr_eq(&staged.segment, &segment));
-        let end = segment.written_bytes() + batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
-        if !is_one_segment || !writer.is_at(&segment) || writer.would_write(end, LastBlock::HeldBack) {
+        let would_write = || writer.would_write(&segment, &batches, LastBlock::HeldBack);
+        if !is_one_segment || !writer.is_at(&segment) || would_write() {
             // More than a round could take: what is left is written first.
             state.leaving = Some(through);
             return Ok(());
@@ -143,7 +141,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     pub(crate) async fn leave_journal(&self, through: u64) {
         {
             let mut state = self.inner.state.borrow_mut();
-            state.leaving = Some(state.leaving.map_or(through, |leaving| leaving.max(through)));
+            state.leaving = state.leaving.max(Some(through));
         }
         self.start_commit();
         loop {

@@ -71,8 +71,9 @@ impl BlockWriter {
         usize::try_from(self.block_start.saturating_sub(segment.written_bytes())).expect("less than a batch")
     }
 
-    /// Whether writing up to `end` writes a block.
-    pub fn would_write(&self, end: u64, last_block: LastBlock) -> bool {
+    /// Whether writing `batches`, which follow what is written of `segment`, writes a block.
+    pub fn would_write<F: File>(&self, segment: &Segment<F>, batches: &[Bytes], last_block: LastBlock) -> bool {
+        let end = segment.written_bytes() + total_bytes(batches);
         match last_block {
             LastBlock::Padded => end > self.block_start + self.tail.len() as u64,
             LastBlock::HeldBack => end >= self.block_start + BLOCK,
@@ -106,11 +107,11 @@ impl BlockWriter {
         last_block: LastBlock,
     ) -> Result<Option<usize>, DiskError> {
         self.begin(segment, file).await?;
-        let written_bytes = segment.written_bytes();
-        let end = written_bytes + total_bytes(batches);
-        if !self.would_write(end, last_block) {
+        if !self.would_write(segment, batches, last_block) {
             return Ok(None);
         }
+        let written_bytes = segment.written_bytes();
+        let end = written_bytes + total_bytes(batches);
         let data_end = match last_block {
             LastBlock::Padded => end,
             LastBlock::HeldBack => end / BLOCK * BLOCK,
