@@ -11,9 +11,9 @@ pub const DISK_OPERATIONS_IN_FLIGHT_MAX: usize = 128;
 /// length.
 pub const DISK_READ_STEP_BYTES: usize = 1 << 20;
 
-/// How long a shard waits for a completion before it looks for itself: a wake-up that the executor missed costs this much
-/// and not for ever.
-pub const COMPLETION_GUARD_WAIT: Duration = Duration::from_millis(1);
+/// How long a shard waits for completions before it looks for itself: a wake-up that the executor missed costs this much
+/// and not for ever. Short ones cost a sleeping shard more than they are worth while the disk is slow.
+pub const COMPLETION_GUARD_WAIT: Duration = Duration::from_millis(4);
 
 /// Payload of one record of a write-ahead log. Larger things are written beside it and referred to; a length beyond it on
 /// disk is garbage.

@@ -132,7 +132,7 @@ pub async fn turn() {
 /// Runs `job`, which may take long, on one of the executor's helper threads.
 pub async fn offload<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
     let done = glommio::executor().spawn_blocking(move || catch_unwind(AssertUnwindSafe(job)));
-    match guarded(done, || ()).await {
+    match guarded(done).await {
         Ok(done) => done,
         // The helper thread goes on; who asked deals with it.
         Err(panic) => resume_unwind(panic),

@@ -7,10 +7,8 @@
 //! * A directory is flushed by a full `fsync`: on ext4 a new name in an old block changes no inode field that
 //!   `fdatasync` waits for.
 //! * On tmpfs glommio opens without O_DIRECT and says nothing. That is fine for tests; nothing there survives anyway.
-//! * The executor may sleep through a completion. Every wait here is guarded by a timer, see [`guarded`].
+//! * The executor may sleep through a completion. Every wait here is guarded, see [`guarded`].
 
-use std::cell::Cell;
-use std::future::Future;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
@@ -30,27 +28,15 @@ use crate::runtime::glommio::guarded;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const _: () = assert!(DISK_READ_STEP_BYTES.is_multiple_of(BLOCK_BYTES));
 
-struct Shared {
-    in_flight: Semaphore,
-    guard_hits: Cell<u64>,
-}
-
 /// One shard's disk; clones share the bound on operations in flight. It must be used only inside that shard's executor.
 #[derive(Clone)]
 pub struct GlommioDisk {
-    shared: Rc<Shared>,
+    in_flight: Rc<Semaphore>,
 }
 
 impl GlommioDisk {
     pub fn new() -> Self {
-        let in_flight = Semaphore::new(DISK_OPERATIONS_IN_FLIGHT_MAX);
-        Self { shared: Rc::new(Shared { in_flight, guard_hits: Cell::new(0) }) }
-    }
-
-    /// How often a guard timer found a completion. Most came in the same turn as the timer; one that nobody was woken for
-    /// would have been a stall.
-    pub fn guard_hits(&self) -> u64 {
-        self.shared.guard_hits.get()
+        Self { in_flight: Rc::new(Semaphore::new(DISK_OPERATIONS_IN_FLIGHT_MAX)) }
     }
 
     /// Runs a system call that may block on the executor's pool of helper threads.
@@ -58,20 +44,14 @@ impl GlommioDisk {
         &self,
         call: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let _permit = self.shared.in_flight.acquire(1).await;
-        self.shared.guarded(glommio::executor().spawn_blocking(call)).await
+        let _permit = self.in_flight.acquire(1).await;
+        guarded(glommio::executor().spawn_blocking(call)).await
     }
 }
 
 impl Default for GlommioDisk {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Shared {
-    async fn guarded<T>(&self, work: impl Future<Output = T>) -> T {
-        guarded(work, || self.guard_hits.update(|hits| hits + 1)).await
     }
 }
 
@@ -88,11 +68,13 @@ impl Disk for GlommioDisk {
         options.read(true).write(mode != OpenMode::Read);
         options.create(mode == OpenMode::CreateOrOpen).create_new(mode == OpenMode::CreateNew);
         options.mode(0o644);
-        let _permit = self.shared.in_flight.acquire(1).await;
+        let _permit = self.in_flight.acquire(1).await;
         // Between opening and asking for the file system's type glommio panics if the name has gone meanwhile.
         let opening = AssertUnwindSafe(options.dma_open(path)).catch_unwind();
-        match self.shared.guarded(opening).await {
-            Ok(Ok(file)) => Ok(GlommioFile { file: Rc::new(file), path: path.to_owned(), shared: self.shared.clone() }),
+        match guarded(opening).await {
+            Ok(Ok(file)) => {
+                Ok(GlommioFile { file: Rc::new(file), path: path.to_owned(), in_flight: self.in_flight.clone() })
+            }
             Ok(Err(error)) => Err(explain_open(io_error(error), path)),
             Err(_panic) => Err(io::ErrorKind::NotFound.into()),
         }
@@ -203,7 +185,7 @@ mod blocking {
 pub struct GlommioFile {
     file: Rc<DmaFile>,
     path: PathBuf,
-    shared: Rc<Shared>,
+    in_flight: Rc<Semaphore>,
 }
 
 /// Memory the kernel can use for direct I/O.
@@ -226,13 +208,13 @@ impl DerefMut for GlommioBuffer {
 impl GlommioFile {
     /// At most `len_bytes`; less only where the file ends. Both are multiples of a block.
     async fn read_aligned(&self, position: u64, len_bytes: usize) -> io::Result<glommio::io::ReadResult> {
-        let _permit = self.shared.in_flight.acquire(1).await;
-        self.shared.guarded(self.file.read_at_aligned(position, len_bytes)).await.map_err(io_error)
+        let _permit = self.in_flight.acquire(1).await;
+        guarded(self.file.read_at_aligned(position, len_bytes)).await.map_err(io_error)
     }
 
     async fn write_once(&self, buffer: Rc<DmaBuffer>, position: u64) -> io::Result<usize> {
-        let _permit = self.shared.in_flight.acquire(1).await;
-        self.shared.guarded(self.file.write_rc_at(buffer, position)).await.map_err(io_error)
+        let _permit = self.in_flight.acquire(1).await;
+        guarded(self.file.write_rc_at(buffer, position)).await.map_err(io_error)
     }
 }
 
@@ -287,13 +269,13 @@ impl File for GlommioFile {
     }
 
     async fn sync_data(&self) -> io::Result<()> {
-        let _permit = self.shared.in_flight.acquire(1).await;
-        self.shared.guarded(self.file.fdatasync()).await.map_err(io_error)
+        let _permit = self.in_flight.acquire(1).await;
+        guarded(self.file.fdatasync()).await.map_err(io_error)
     }
 
     async fn truncate(&self, len_bytes: u64) -> io::Result<()> {
-        let _permit = self.shared.in_flight.acquire(1).await;
-        self.shared.guarded(self.file.truncate(len_bytes)).await.map_err(io_error)
+        let _permit = self.in_flight.acquire(1).await;
+        guarded(self.file.truncate(len_bytes)).await.map_err(io_error)
     }
 
     async fn preallocate(&self, len_bytes: u64, keep_len: bool) -> io::Result<()> {
@@ -301,8 +283,8 @@ impl File for GlommioFile {
             return Ok(());
         }
         let reserved = {
-            let _permit = self.shared.in_flight.acquire(1).await;
-            self.shared.guarded(self.file.pre_allocate(len_bytes, keep_len)).await.map_err(io_error)
+            let _permit = self.in_flight.acquire(1).await;
+            guarded(self.file.pre_allocate(len_bytes, keep_len)).await.map_err(io_error)
         };
         match reserved {
             // Some file systems cannot reserve. Then writes allocate as they go, which costs time but nothing else.
@@ -317,7 +299,7 @@ impl File for GlommioFile {
     }
 
     async fn len_bytes(&self) -> io::Result<u64> {
-        self.shared.guarded(self.file.file_size()).await.map_err(io_error)
+        guarded(self.file.file_size()).await.map_err(io_error)
     }
 }
 

@@ -8,7 +8,6 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::task::Poll;
@@ -71,32 +70,58 @@ impl Runtime for GlommioRuntime {
     }
 }
 
-/// Polls `work`, which the kernel or another thread completes, again after every [`COMPLETION_GUARD_WAIT`] without a wake-up:
-/// the executor may sleep through one. `note_hit` is called when that found it done.
-pub async fn guarded<T>(work: impl Future<Output = T>, note_hit: impl Fn()) -> T {
-    let mut work = pin!(work);
-    let mut timer: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
-    poll_fn(|context| {
-        let timer_fired = timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
-        if let Poll::Ready(output) = work.as_mut().poll(context) {
-            if timer_fired {
-                note_hit();
-            }
-            return Poll::Ready(output);
+/// Waits for `work`, which the kernel or another thread completes. The executor may sleep through such a completion, so while
+/// a thread waits for any it is woken every [`COMPLETION_GUARD_WAIT`]: reaching the reactor is all it takes to find one.
+pub async fn guarded<T>(work: impl Future<Output = T>) -> T {
+    let _watched = Watched::start();
+    work.await
+}
+
+/// What the guard of a thread knows: one timer for whatever is awaited, because a timer each costs more than most completions.
+#[derive(Default)]
+struct Guard {
+    awaited: Cell<usize>,
+    is_ticking: Cell<bool>,
+}
+
+impl Guard {
+    fn reset(&self) {
+        self.awaited.set(0);
+        self.is_ticking.set(false);
+    }
+}
+
+thread_local! {
+    static GUARD: Guard = Guard::default();
+}
+
+/// One completion that is awaited.
+struct Watched;
+
+impl Watched {
+    fn start() -> Self {
+        let is_ticking = GUARD.with(|guard| {
+            guard.awaited.update(|count| count + 1);
+            guard.is_ticking.replace(true)
+        });
+        if !is_ticking {
+            glommio::spawn_local(tick()).detach();
         }
-        if timer.is_none() || timer_fired {
-            let mut next: Pin<Box<dyn Future<Output = ()>>> = Box::pin(glommio::timer::sleep(COMPLETION_GUARD_WAIT));
-            timer = if next.as_mut().poll(context).is_ready() {
-                // A finished timer must not be polled again; the next look makes another one.
-                context.waker().wake_by_ref();
-                None
-            } else {
-                Some(next)
-            };
-        }
-        Poll::Pending
-    })
-    .await
+        Self
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        GUARD.with(|guard| guard.awaited.update(|count| count.saturating_sub(1)));
+    }
+}
+
+async fn tick() {
+    while GUARD.with(|guard| guard.awaited.get() > 0) {
+        glommio::timer::sleep(COMPLETION_GUARD_WAIT).await;
+    }
+    GUARD.with(|guard| guard.is_ticking.set(false));
 }
 
 /// The turn that tasks of this thread wait for.
@@ -163,6 +188,8 @@ pub fn block_on<T: 'static>(main: impl Future<Output = T> + 'static) -> io::Resu
         .io_memory(IO_MEMORY_BYTES)
         .make()
         .map_err(io::Error::from)?;
+    // An executor takes its tasks with it when it ends, and this thread may have had one.
+    GUARD.with(Guard::reset);
     Ok(executor.run(main))
 }
 
@@ -198,6 +225,33 @@ mod tests {
             taken.get()
         });
         assert_eq!(count.unwrap(), 300);
+    }
+
+    #[test]
+    fn one_timer_guards_all_completions() {
+        // Rule: while a thread waits for completions one timer ticks, none when it does not, and in its next executor too.
+        let counts = || GUARD.with(|guard| (guard.awaited.get(), guard.is_ticking.get()));
+        for _ in 0..2 {
+            let (began, ended) = block_on(async move {
+                let mut first = Box::pin(guarded(std::future::pending::<()>()));
+                let mut second = Box::pin(guarded(std::future::pending::<()>()));
+                assert!(futures_lite::future::poll_once(&mut first).await.is_none());
+                assert!(futures_lite::future::poll_once(&mut second).await.is_none());
+                glommio::timer::sleep(COMPLETION_GUARD_WAIT * 2).await;
+                let began = counts();
+                drop((first, second));
+                while counts().1 {
+                    glommio::timer::sleep(COMPLETION_GUARD_WAIT).await;
+                }
+                // The next executor of the thread starts in the middle of this one's wait.
+                let left = Box::leak(Box::new(Box::pin(guarded(std::future::pending::<()>()))));
+                let ended = counts();
+                assert!(futures_lite::future::poll_once(left).await.is_none());
+                (began, ended)
+            })
+            .unwrap();
+            assert_eq!((began, ended), ((2, true), (0, false)));
+        }
     }
 
     #[test]

@@ -149,6 +149,6 @@ fn many_operations_share_the_bound() {
             count += 1;
         }
         assert_eq!(count, 4 * DISK_OPERATIONS_IN_FLIGHT_MAX);
-        assert_eq!(disk.shared.in_flight.available(), DISK_OPERATIONS_IN_FLIGHT_MAX);
+        assert_eq!(disk.in_flight.available(), DISK_OPERATIONS_IN_FLIGHT_MAX);
     });
 }
