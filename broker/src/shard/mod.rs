@@ -49,8 +49,9 @@ use runtime::ShardRuntime;
 use service::{ImageChange, ImageUpdate, ShardMesh};
 use watchdog::Pulse;
 
-/// The longest a task works before it gives way to the reactor.
-pub const SLICE: Duration = Duration::from_micros(100);
+/// The longest a task works before it gives way to the reactor. A turn costs as much as a 64 KiB request, and others wait for
+/// as long as a slice at most.
+pub const SLICE: Duration = Duration::from_micros(250);
 
 /// What the shards take from the configuration, resolved against this machine.
 #[derive(Clone, Debug)]

@@ -54,6 +54,6 @@ pub trait Runtime: Clone + 'static {
     /// Waits at least `wait`.
     fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + 'static;
 
-    /// Gives way to sockets, disk, timers and every other task. Long work awaits one at most every 100 us of CPU.
+    /// Gives way to sockets, disk, timers and every other task. Long work awaits one at least every 250 us of CPU.
     fn turn(&self) -> impl Future<Output = ()> + 'static;
 }
