@@ -18,7 +18,7 @@ use crate::runtime::{Instant, Runtime};
 use crate::wal::{Wal, WalError, WalOptions};
 
 /// Length of the file a journal begins with: short to make.
-const FIRST_FILE_BYTES: u64 = 8 << 20;
+const FIRST_FILE_BYTES: u64 = 4 << 20;
 /// Files of a journal that is as large as it may become.
 const FILES: u64 = 8;
 const BLOCK_BYTES: u64 = crate::disk::BLOCK_BYTES as u64;
