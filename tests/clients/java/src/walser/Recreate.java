@@ -82,6 +82,8 @@ final class Recreate {
         settings.put("request.timeout.ms", 4_000);
         settings.put("max.block.ms", 5_000);
         settings.put("metadata.max.age.ms", 1_000);
+        // A batch that is sent again, here because the topic was gone, is overtaken by the next one where old clients number none.
+        settings.put("max.in.flight.requests.per.connection", 1);
         try (KafkaProducer<byte[], byte[]> producer = cluster.producer(settings)) {
             while (!stop) {
                 for (int count = 0; count < 20; count++) {
