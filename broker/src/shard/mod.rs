@@ -49,8 +49,8 @@ use runtime::ShardRuntime;
 use service::{ImageChange, ImageUpdate, ShardMesh};
 use watchdog::Pulse;
 
-/// The longest a task works before it gives way to the reactor. A turn costs as much as a 64 KiB request, and others wait for
-/// as long as a slice at most.
+/// The longest a task works before it gives way to the reactor, which waits for the slices of all tasks that are busy. Not
+/// shorter, because a turn costs as much as a 64 KiB request.
 pub const SLICE: Duration = Duration::from_micros(250);
 
 /// What the shards take from the configuration, resolved against this machine.

@@ -113,6 +113,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
+        // What an earlier executor of the thread left behind may be dropped after the reset.
         GUARD.with(|guard| guard.awaited.update(|count| count.saturating_sub(1)));
     }
 }
