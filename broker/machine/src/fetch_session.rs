@@ -5,7 +5,7 @@
 //! ([`IdRanges`]), for a client may come back on another. Inputs: [`FetchSessions::begin`] when a request has been
 //! decoded, [`FetchSessions::finish`] when its partitions have been read. Invariants: the session epoch of a session is the
 //! one its next request must carry; a partition is answered when it has data, an error or moved offsets; a partition that
-//! gave data goes to the back of the line, so that a busy one cannot starve the others.
+//! gave data to an incremental request goes to the back of the line, so that a busy one cannot starve the others.
 //!
 //! | request epoch | session id | result |
 //! |---|---|---|
@@ -106,7 +106,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub struct FetchContext {
     kind: Kind,
-    /// What to read, in this order.
+    /// What to read, in this order, which is that of the answer and of a session that begins.
     pub partitions: Vec<(FetchKey, FetchWish)>,
     /// Of an incremental request, for each partition: the name under which the session has once known the id of its topic.
     /// A topic that is gone since is told otherwise than an id nobody knows.
@@ -209,8 +209,9 @@ impl Session {
 
     /// Whether the partition must be told, and notes that it was.
     fn note(&mut self, key: &FetchKey, fetched: &FetchedState) -> bool {
-        let Some(&place) = self.places.get(key) else { return fetched.must_respond || fetched.has_records };
-        let Some(cached) = self.partitions.get_mut(&place) else { return false };
+        let Some(cached) = self.places.get(key).and_then(|place| self.partitions.get_mut(place)) else {
+            return fetched.must_respond || fetched.has_records;
+        };
         if cached.known_as.is_none() {
             cached.known_as.clone_from(&fetched.topic_name);
         }
@@ -223,14 +224,16 @@ impl Session {
             cached.high_watermark = if fetched.is_error { -1 } else { fetched.high_watermark };
             cached.log_start_offset = fetched.log_start_offset;
         }
-        if fetched.has_records
-            && let Some(cached) = self.partitions.remove(&place)
-        {
+        has_moved
+    }
+
+    /// To the end of the line.
+    fn move_back(&mut self, key: &FetchKey) {
+        if let Some(cached) = self.places.get(key).and_then(|place| self.partitions.remove(place)) {
             let place = self.take_place();
             self.places.insert(key.clone(), place);
             self.partitions.insert(place, cached);
         }
-        has_moved
     }
 }
 
@@ -330,8 +333,13 @@ impl FetchSessions {
                     // Closed meanwhile by a later request: what was read is still an answer.
                     return SessionAnswer { session_id, include: vec![true; fetched.len()] };
                 };
-                let include =
-                    context.partitions.iter().zip(fetched).map(|((key, _), state)| session.note(key, state)).collect();
+                let mut include = Vec::with_capacity(fetched.len());
+                for ((key, _), state) in context.partitions.iter().zip(fetched) {
+                    include.push(session.note(key, state));
+                    if state.has_records {
+                        session.move_back(key);
+                    }
+                }
                 SessionAnswer { session_id, include }
             }
         }
@@ -357,6 +365,7 @@ impl FetchSessions {
             places: BTreeMap::new(),
             next_place: 0,
         };
+        // All in the order of the answer: who gave data in it comes first again.
         for ((key, wish), state) in context.partitions.iter().zip(fetched) {
             session.put(key.clone(), *wish);
             session.note(key, state);
@@ -488,6 +497,17 @@ mod tests {
         let context = sessions.begin(next, START).expect("incremental");
         assert_eq!(indexes(&context), [2, 0, 3]);
         assert_eq!(context.partitions[1].1, wish(9));
+    }
+
+    /// The answer that begins a session moves nobody.
+    #[test]
+    fn a_session_begins_in_the_order_of_its_answer() {
+        let mut sessions = cache(10);
+        let context = sessions.begin(request(0, 0, &[(2, 0), (0, 5), (1, 5)]), START).expect("a full request");
+        let data = FetchedState { has_records: true, ..quiet(9) };
+        let id = sessions.finish(&context, &[data, quiet(5), quiet(5)], START).session_id;
+        let context = sessions.begin(request(id, 1, &[]), START).expect("incremental");
+        assert_eq!(indexes(&context), [2, 0, 1]);
     }
 
     /// Epochs and ids that do not fit are refused; -1 and 0 close a session; the epoch wraps to 1.

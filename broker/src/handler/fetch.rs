@@ -1,9 +1,9 @@
 //! Fetch, versions 4 to 18, for consumers.
 //!
 //! Answered at once when there is `min_bytes` to read, when anything has an error or diverges (KIP-320), when nothing is
-//! asked for, or when `max_wait_ms` is 0; else parked until then. Partitions are read in the order of the request; the first
-//! that has data gives at least one batch whatever its size (KIP-74), the others what still fits. Sessions (KIP-227) live on
-//! the shard that began them. From version 13 topics go by id; from 16 on a wrong leader is answered with the right one.
+//! asked for, or when `max_wait_ms` is 0; else parked until then. Partitions are read in the order of the request or session;
+//! the first that has data gives at least one batch whatever its size (KIP-74), the others what still fits. The answer has
+//! them in that order, those nobody knows at its end. Sessions (KIP-227) live on the shard that began them. From version 13 topics go by id; from 16 on a wrong leader is answered with the right one.
 //!
 //! Gaps: there are no followers yet, so replica ids, rack ids and preferred replicas change nothing.
 
@@ -80,7 +80,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         Ok(session) => session,
         Err(error) => return refuse(&context, error),
     };
-    let plan = Plan { slots: slots(&context, &session), session, limits };
+    let plan = plan(&context, session, limits);
     let (bytes, mut units) = frame.into_bytes();
     drop(bytes);
     // A session's request names no partition and works on all of them.
@@ -177,6 +177,26 @@ fn session_request(context: &RequestContext, request: &FetchRequest<'_>) -> Sess
     }
     let session_epoch = if context.version >= SESSIONS_FROM { request.session_epoch } else { -1 };
     SessionRequest { session_id: request.session_id, session_epoch, uses_topic_ids, partitions, forgotten }
+}
+
+/// Puts what cannot be read behind the rest: so Kafka answers, and so a session begins.
+fn plan(context: &RequestContext, mut session: FetchContext, limits: Limits) -> Plan {
+    let slots = slots(context, &session);
+    let mut wanted: Vec<_> = std::mem::take(&mut session.partitions).into_iter().zip(slots).collect();
+    wanted.sort_by_key(|(_, slot)| match slot.target {
+        Err(ErrorCode::UnknownTopicId) => 1,
+        Err(_) if is_unasked(slot) => 2,
+        Ok(_) | Err(_) => 0,
+    });
+    let (partitions, mut slots): (Vec<_>, Vec<Slot>) = wanted.into_iter().unzip();
+    for (place, slot) in slots.iter_mut().enumerate() {
+        if let Ok(part) = &mut slot.target {
+            part.slot = place;
+        }
+    }
+    session.partitions = partitions;
+    session.known_as.clear();
+    Plan { session, limits, slots }
 }
 
 fn slots(context: &RequestContext, session: &FetchContext) -> Vec<Slot> {
@@ -410,10 +430,11 @@ fn answer(
 ) -> HandlerOutcome {
     count(context, outcomes);
     let mut responses: Vec<FetchableTopicResponse<'_>> = Vec::new();
-    let mut last: Option<&Rc<NamedTopic>> = None;
+    let mut last: Option<&NamedTopic> = None;
     let mut is_led_elsewhere = false;
     for ((slot, outcome), _) in plan.slots.iter().zip(outcomes).zip(&told.include).filter(|(_, include)| **include) {
-        if !last.is_some_and(|topic| Rc::ptr_eq(topic, &slot.topic)) {
+        let is_same = |topic: &NamedTopic| topic.topic_id == slot.topic.topic_id && topic.name == slot.topic.name;
+        if !last.is_some_and(is_same) {
             responses.push(FetchableTopicResponse {
                 topic: &slot.topic.name,
                 topic_id: slot.topic.topic_id,

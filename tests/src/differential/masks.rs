@@ -79,8 +79,6 @@ pub fn all() -> Vec<Mask> {
         mask("CreatePartitions.results", Kind::Unordered(&["name", "error_code"]), hash_order),
         mask("Produce.responses", Kind::Unordered(&["name", "topic_id"]), hash_order),
         mask("Produce.responses[].partition_responses", Kind::Unordered(&["index"]), hash_order),
-        mask("Fetch.responses", Kind::Unordered(&["topic", "topic_id"]), "those in error come first"),
-        mask("Fetch.responses[].partitions", Kind::Unordered(&["partition_index"]), "those in error come first"),
         mask("ListOffsets.topics", Kind::Unordered(&["name"]), hash_order),
         mask("ListOffsets.topics[].partitions", Kind::Unordered(&["partition_index", "error_code"]), hash_order),
         mask("DescribeLogDirs.results[].log_dir", Kind::Ignore, "each broker has a directory of its own"),
