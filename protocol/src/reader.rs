@@ -37,6 +37,9 @@ pub enum DecodeError {
     UnsupportedVersion { version: i16, min: i16, max: i16 },
 }
 
+/// Reads one element of an array. Not a type parameter: the loops would be compiled for each of seven hundred fields.
+pub type Element<'f, 'a, T> = &'f mut dyn FnMut(&mut Reader<'a>) -> Result<T, DecodeError>;
+
 /// Reads big-endian values from the front. What it returns borrows from the frame, not from the reader.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
@@ -232,7 +235,7 @@ impl<'a> Reader<'a> {
         flexible: bool,
         element_len_min: usize,
         field: &'static str,
-        element: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+        element: Element<'_, 'a, T>,
     ) -> Result<Vec<T>, DecodeError> {
         match self.array_len(flexible, false, element_len_min, field)? {
             Some(count) => self.elements(count, element_len_min, element),
@@ -248,7 +251,7 @@ impl<'a> Reader<'a> {
         nullable: bool,
         element_len_min: usize,
         field: &'static str,
-        element: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+        element: Element<'_, 'a, T>,
     ) -> Result<Option<Vec<T>>, DecodeError> {
         match self.array_len(flexible, nullable, element_len_min, field)? {
             Some(count) => self.elements(count, element_len_min, element).map(Some),
@@ -260,7 +263,7 @@ impl<'a> Reader<'a> {
         &mut self,
         count: usize,
         element_len_min: usize,
-        mut element: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+        element: Element<'_, 'a, T>,
     ) -> Result<Vec<T>, DecodeError> {
         let mut elements = Vec::with_capacity(count);
         self.owed += count * element_len_min;
@@ -336,7 +339,7 @@ mod tests {
         let string: Read = |reader| reader.string(false, "f").map(drop);
         let bytes: Read = |reader| reader.bytes(false, "f").map(drop);
         let compact: Read = |reader| reader.nullable_bytes(true, true, "f").map(drop);
-        let array: Read = |reader| reader.array(false, 4, "f", |reader| reader.i32("e")).map(drop);
+        let array: Read = |reader| reader.array(false, 4, "f", &mut |reader| reader.i32("e")).map(drop);
         let end = DecodeError::UnexpectedEnd { field: "f" };
         let null = DecodeError::UnexpectedNull { field: "f" };
         type Case = (&'static str, Read, &'static [u8], Result<(), DecodeError>);
@@ -360,8 +363,8 @@ mod tests {
     fn inner_arrays_may_not_claim_what_outer_elements_need() {
         // Rule: bytes promised to the outer array's next elements are not promised again inside.
         let outer = |bytes: &[u8]| {
-            let inner = |reader: &mut Reader<'_>| reader.array(true, 1, "inner", |reader| reader.i8("e"));
-            Reader::new(bytes).array(true, 1, "outer", inner).map(|arrays| arrays.len())
+            let mut inner = |reader: &mut Reader<'_>| reader.array(true, 1, "inner", &mut |reader| reader.i8("e"));
+            Reader::new(bytes).array(true, 1, "outer", &mut inner).map(|arrays| arrays.len())
         };
         assert_eq!(outer(&[4, 1, 1, 1]), Ok(3));
         assert_eq!(outer(&[3, 2, 9, 2, 9]), Ok(2));
@@ -372,11 +375,11 @@ mod tests {
     #[test]
     fn elements_are_counted_over_all_arrays() {
         // Rule: outer and inner arrays share one bound, and a count above it is refused before anything is reserved.
-        let inner = |reader: &mut Reader<'_>| reader.array(false, 1, "inner", |reader| reader.i8("element"));
+        let mut inner = |reader: &mut Reader<'_>| reader.array(false, 1, "inner", &mut |reader| reader.i8("element"));
         let bytes = [&[0, 0, 0, 2][..], &[0, 0, 0, 1, 7], &[0, 0, 0, 2, 8, 9]].concat();
         for (elements_max, fits) in [(5, true), (4, false), (1, false)] {
             let mut reader = Reader::with_elements_max(&bytes, elements_max);
-            let decoded = reader.array(false, 4, "outer", inner);
+            let decoded = reader.array(false, 4, "outer", &mut inner);
             let want = DecodeError::TooManyElements { max: elements_max };
             assert_eq!(decoded.err(), (!fits).then_some(want), "{elements_max}");
         }

@@ -57,12 +57,12 @@ macro_rules! codecs {
                         let mut reader = Reader::new(bytes);
                         let message = $($segment)::+::decode(&mut reader, from)?;
                         reader.expect_end()?;
-                        encode(|writer| message.encode(writer, to), message.encoded_len(to))
+                        encode(&|writer| message.encode(writer, to), message.encoded_len(to))
                     },
                     encode_default: |version| {
                         use walser_protocol::messages::*;
                         let message = $($segment)::+::default();
-                        encode(|writer| message.encode(writer, version), message.encoded_len(version))
+                        encode(&|writer| message.encode(writer, version), message.encoded_len(version))
                     },
                     decode: |bytes, version| {
                         use walser_protocol::messages::*;
@@ -76,7 +76,7 @@ macro_rules! codecs {
 walser_protocol::for_each_message!(codecs);
 
 fn encode(
-    write: impl Fn(&mut Writer) -> Result<(), EncodeError>,
+    write: &dyn Fn(&mut Writer) -> Result<(), EncodeError>,
     measured: Result<usize, EncodeError>,
 ) -> Result<Vec<u8>, CodecError> {
     let mut writer = Writer::with_capacity(0);

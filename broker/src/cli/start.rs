@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 use super::exit;
 use crate::config::{BrokerConfig, Notice, Settings, SettingsError};
@@ -95,10 +96,12 @@ fn read_settings(args: &Args) -> Result<(BrokerConfig, Vec<Notice>), SettingsErr
 }
 
 fn start_log(filter: &str) {
-    let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(filter));
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
+    let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
+    let filter = from_environment.as_deref().and_then(|filter| filter.parse().ok()).or_else(|| filter.parse().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 fn serve(config: BrokerConfig) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 use super::key::{ConfigError, ConfigKey, Effect, Value, cpu_list, memory_size};
 use super::keys::{BROKER_KEYS, listener_key};
@@ -371,7 +371,7 @@ fn check_roles(values: &Values<'_>, node_id: i32) -> Result<(), SettingsError> {
 
 fn check_log_filter(values: &Values<'_>) -> Result<(), SettingsError> {
     let filter = values.text("walser.log.level").unwrap_or_default();
-    if EnvFilter::try_new(&filter).is_ok() {
+    if filter.parse::<Targets>().is_ok() {
         return Ok(());
     }
     let reason = "give a level (error, warn, info, debug, trace) or a list of module=level";

@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::task::Poll;
@@ -48,6 +49,8 @@ impl Default for GlommioRuntime {
 
 impl Runtime for GlommioRuntime {
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        // One type for all tasks: the executor's part would be compiled anew for each.
+        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
         glommio::spawn_local(task).detach();
     }
 

@@ -107,9 +107,9 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
             format!("|reader| {}", read_value(target, field))
         };
         return match nullable {
-            None => format!("reader.array({flexible}, {least}, \"{name}\", {element})?"),
+            None => format!("reader.array({flexible}, {least}, \"{name}\", &mut {element})?"),
             Some(nullable) => {
-                format!("reader.nullable_array({flexible}, {nullable}, {least}, \"{name}\", {element})?")
+                format!("reader.nullable_array({flexible}, {nullable}, {least}, \"{name}\", &mut {element})?")
             }
         };
     }
