@@ -1,7 +1,9 @@
 //! Recent batches of every log of a shard, under one budget; consumers that keep up never touch the disk.
 //!
 //! The oldest batch of the shard goes first, whichever log it belongs to. What is not in its segment yet is pinned: it
-//! counts against the budget but stays, so the budget is exceeded by at most what waits to be written.
+//! counts against the budget but stays, so the budget is exceeded by at most what waits to be written. A log that nobody
+//! reads keeps little: the next batches then come into memory that the processor's caches still have, which memory that was
+//! last touched a gigabyte ago they have not.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,17 +16,24 @@ const BATCH_OVERHEAD_BYTES: usize = 96;
 /// Pinned batches looked at before an insertion gives up making room: keeps an append O(1).
 const EVICTION_ATTEMPTS_MAX: usize = 32;
 
+/// Appended without a read in between: nobody reads the log.
+const UNREAD_BYTES: usize = 64 << 20;
+/// What such a log keeps.
+const UNREAD_KEPT_BYTES: usize = 2 << 20;
+
 /// The budget of a shard.
 pub struct TailBudget {
     bytes_max: usize,
     used_bytes: Cell<usize>,
-    /// One entry per kept batch, oldest first.
+    /// One entry per kept batch, oldest first, and some of batches that are gone.
     order: RefCell<VecDeque<Weak<Tail>>>,
+    /// How many those are.
+    void_places: Cell<usize>,
 }
 
 impl TailBudget {
     pub fn new(bytes_max: usize) -> Rc<Self> {
-        Rc::new(Self { bytes_max, used_bytes: Cell::new(0), order: RefCell::default() })
+        Rc::new(Self { bytes_max, used_bytes: Cell::new(0), order: RefCell::default(), void_places: Cell::new(0) })
     }
 
     pub fn used_bytes(&self) -> usize {
@@ -38,9 +47,18 @@ impl TailBudget {
             }
             let Some(oldest) = self.order.borrow_mut().pop_front() else { return };
             let Some(tail) = oldest.upgrade() else { continue };
-            if !tail.evict_oldest() {
+            if !tail.takes_void_place() && !tail.evict_oldest() {
                 self.order.borrow_mut().push_back(oldest);
             }
+        }
+    }
+
+    /// Batches have gone before their turn. Their places are given up together, when they are half of all.
+    fn note_void(&self, count: usize) {
+        self.void_places.update(|void| void + count);
+        if self.void_places.get() * 2 > self.order.borrow().len() {
+            let is_held = |tail: &Weak<Tail>| tail.upgrade().is_some_and(|tail| !tail.takes_void_place());
+            self.order.borrow_mut().retain(is_held);
         }
     }
 }
@@ -57,14 +75,26 @@ pub struct TailBatch {
 pub struct Tail {
     budget: Rc<TailBudget>,
     batches: RefCell<VecDeque<TailBatch>>,
+    kept_bytes: Cell<usize>,
     /// Batches from this offset on are not in a segment yet.
     pinned_from: Cell<i64>,
+    /// Appended since somebody read; much until anybody has.
+    unread_bytes: Cell<usize>,
+    /// Places in the budget's queue, its oldest, whose batches are gone.
+    void_places: Cell<usize>,
 }
 
 impl Tail {
     /// `log_end_offset`: where the first batch kept will begin.
     pub fn new(budget: Rc<TailBudget>, log_end_offset: i64) -> Rc<Self> {
-        Rc::new(Self { budget, batches: RefCell::default(), pinned_from: Cell::new(log_end_offset) })
+        Rc::new(Self {
+            budget,
+            batches: RefCell::default(),
+            kept_bytes: Cell::new(0),
+            pinned_from: Cell::new(log_end_offset),
+            unread_bytes: Cell::new(UNREAD_BYTES),
+            void_places: Cell::new(0),
+        })
     }
 
     /// Keeps the batch that follows all others, pinned.
@@ -72,7 +102,10 @@ impl Tail {
         if let Some(last) = self.batches.borrow().back() {
             assert!(last.last_offset < batch.base_offset, "batches are kept in the order of the log");
         }
-        self.budget.used_bytes.update(|used| used + cost_bytes(&batch));
+        let cost = cost_bytes(&batch);
+        self.budget.used_bytes.update(|used| used + cost);
+        self.kept_bytes.update(|kept| kept + cost);
+        self.unread_bytes.update(|unread| unread.saturating_add(cost));
         self.batches.borrow_mut().push_back(batch);
         self.budget.order.borrow_mut().push_back(Rc::downgrade(self));
         self.budget.make_room();
@@ -81,6 +114,9 @@ impl Tail {
     /// Everything below `written_end_offset` can be read from its segment now.
     pub fn unpin(&self, written_end_offset: i64) {
         self.pinned_from.set(written_end_offset);
+        if self.unread_bytes.get() >= UNREAD_BYTES {
+            self.void(|tail| tail.kept_bytes.get() > UNREAD_KEPT_BYTES && tail.evict_oldest());
+        }
         self.budget.make_room();
     }
 
@@ -89,31 +125,35 @@ impl Tail {
         let mut batches = self.batches.borrow_mut();
         while batches.back().is_some_and(|batch| batch.last_offset >= end_offset) {
             if let Some(batch) = batches.pop_back() {
-                self.budget.used_bytes.update(|used| used - cost_bytes(&batch));
+                self.note_gone(&batch);
             }
         }
         self.pinned_from.set(self.pinned_from.get().min(end_offset));
     }
 
     /// Forgets batches that end below `end_offset`, which can all be read from segments: compaction may have changed them.
-    pub fn forget_below(self: &Rc<Self>, end_offset: i64) {
+    pub fn forget_below(&self, end_offset: i64) {
         assert!(end_offset <= self.pinned_from.get(), "what is not in a segment stays");
-        let mut forgotten = 0_usize;
-        {
-            let mut batches = self.batches.borrow_mut();
-            while let Some(oldest) = batches.front().filter(|batch| batch.last_offset < end_offset) {
-                self.budget.used_bytes.update(|used| used - cost_bytes(oldest));
-                batches.pop_front();
-                forgotten += 1;
-            }
+        let is_below = |tail: &Self| tail.batches.borrow().front().is_some_and(|batch| batch.last_offset < end_offset);
+        self.void(|tail| is_below(tail) && tail.evict_oldest());
+    }
+
+    /// Forgets its oldest before their turn, as long as `evict` does so.
+    fn void(&self, evict: impl Fn(&Self) -> bool) {
+        let mut count = 0;
+        while evict(self) {
+            count += 1;
         }
-        // Their places in the queue go, too, or it would grow while the budget is never reached.
-        let this = Rc::downgrade(self);
-        self.budget.order.borrow_mut().retain(|tail| {
-            let goes = forgotten > 0 && tail.ptr_eq(&this);
-            forgotten -= usize::from(goes);
-            !goes
-        });
+        self.void_places.update(|void| void + count);
+        self.budget.note_void(count);
+    }
+
+    /// Whether the oldest place of this log in the queue is one of a batch that is gone; it is given up then.
+    fn takes_void_place(&self) -> bool {
+        let Some(void) = self.void_places.get().checked_sub(1) else { return false };
+        self.void_places.set(void);
+        self.budget.void_places.update(|void| void.saturating_sub(1));
+        true
     }
 
     /// `None` when `offset` lies before everything kept, so that the segments must be asked.
@@ -121,6 +161,7 @@ impl Tail {
     /// Whole batches, from the one that holds `offset`, that end before `upper_bound`; together at most `max_bytes`, but
     /// with `min_one_batch` the first one whatever its size.
     pub fn read(&self, offset: i64, upper_bound: i64, max_bytes: usize, min_one_batch: bool) -> Option<Vec<TailBatch>> {
+        self.unread_bytes.set(0);
         let batches = self.batches.borrow();
         if batches.front().is_none_or(|first| first.base_offset > offset) {
             return None;
@@ -145,19 +186,25 @@ impl Tail {
         match batches.front() {
             Some(oldest) if oldest.last_offset >= self.pinned_from.get() => false,
             Some(oldest) => {
-                self.budget.used_bytes.update(|used| used - cost_bytes(oldest));
+                self.note_gone(oldest);
                 batches.pop_front();
                 true
             }
             None => true,
         }
     }
+
+    fn note_gone(&self, batch: &TailBatch) {
+        let cost = cost_bytes(batch);
+        self.budget.used_bytes.update(|used| used - cost);
+        self.kept_bytes.update(|kept| kept - cost);
+    }
 }
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        let kept: usize = self.batches.get_mut().iter().map(cost_bytes).sum();
-        self.budget.used_bytes.update(|used| used - kept);
+        self.budget.used_bytes.update(|used| used - self.kept_bytes.get());
+        self.budget.void_places.update(|void| void.saturating_sub(self.void_places.get()));
     }
 }
 
@@ -230,8 +277,43 @@ mod tests {
         first.forget_below(25);
         assert_eq!(offsets(first.read(15, 30, 1000, true)), None);
         assert_eq!(offsets(first.read(20, 30, 1000, true)), Some(vec![20]));
-        assert_eq!((budget.used_bytes(), budget.order.borrow().len()), (800, 4));
+        assert_eq!((budget.used_bytes(), budget.order.borrow().len()), (800, 5));
         assert_eq!(offsets(second.read(0, 3, 1000, true)), Some(vec![0, 1, 2]));
+        first.forget_below(30);
+        second.unpin(3);
+        second.forget_below(1);
+        assert_eq!((budget.used_bytes(), budget.order.borrow().len(), budget.void_places.get()), (400, 2, 0));
+        assert_eq!(offsets(second.read(1, 3, 1000, true)), Some(vec![1, 2]));
+    }
+
+    #[test]
+    fn a_log_nobody_reads_keeps_little() {
+        // Rule: the budget is for logs that are read; what waits to be written stays in any case.
+        let batches = i64::try_from(2 * UNREAD_BYTES / 100_000).expect("few");
+        for (reads_from, is_written, keeps) in [
+            // Never, in every step, for a while, without a segment.
+            (0..0, true, 0..=UNREAD_KEPT_BYTES),
+            (0..batches, true, 2 * UNREAD_BYTES - 100_000..=2 * UNREAD_BYTES),
+            (0..9, true, 0..=UNREAD_KEPT_BYTES),
+            (batches - 9..batches, true, 0..=UNREAD_KEPT_BYTES + 1_000_000),
+            (0..0, false, 2 * UNREAD_BYTES - 100_000..=2 * UNREAD_BYTES),
+        ] {
+            let budget = TailBudget::new(1 << 30);
+            let tail = Tail::new(Rc::clone(&budget), 0);
+            let bytes = Bytes::from(vec![0; 100_000 - BATCH_OVERHEAD_BYTES]);
+            for at in 0..batches {
+                tail.push(TailBatch { base_offset: at, last_offset: at, bytes: bytes.clone() });
+                tail.unpin(if is_written { at + 1 } else { 0 });
+                if reads_from.contains(&at) {
+                    tail.read(at, at + 1, 1000, true);
+                }
+            }
+            let (used, places) = (budget.used_bytes(), budget.order.borrow().len());
+            assert!(keeps.contains(&used), "{reads_from:?}: {used}");
+            assert!(places <= 2 * used / 100_000 + 1, "{reads_from:?}: {places} places");
+            drop(tail);
+            assert_eq!((budget.used_bytes(), budget.void_places.get()), (0, 0));
+        }
     }
 
     #[test]
