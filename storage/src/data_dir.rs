@@ -135,6 +135,15 @@ impl MetaProperties {
     }
 }
 
+/// How files of a partition that is gone are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// While nobody writes.
+    AtOnce,
+    /// Beside others that commit.
+    InSteps,
+}
+
 /// One data directory on one disk.
 #[derive(Clone, Debug)]
 pub struct DataDir<D> {
@@ -223,12 +232,16 @@ impl<D: Disk> DataDir<D> {
     }
 
     /// Removes a directory with the files in it; there are no directories inside. Again, when it was interrupted.
-    pub async fn remove_partition_dir(&self, dir_name: &str) -> Result<(), DiskError> {
+    pub async fn remove_partition_dir(&self, dir_name: &str, removal: Removal) -> Result<(), DiskError> {
         let dir = self.path.join(dir_name);
         let failed = |operation| move |e| DiskError::new(operation, self.path.join(dir_name), e);
         for entry in self.disk.list_dir(&dir).await.map_err(failed("list"))? {
             let path = dir.join(&entry.name);
-            self.disk.remove_file(&path).await.map_err(|e| DiskError::new("remove", &path, e))?;
+            let removed = match removal {
+                Removal::AtOnce => self.disk.remove_file(&path).await,
+                Removal::InSteps => self.disk.remove_in_steps(&path).await,
+            };
+            removed.map_err(|e| DiskError::new("remove", &path, e))?;
         }
         self.disk.remove_dir(&dir).await.map_err(failed("remove directory"))?;
         self.sync().await

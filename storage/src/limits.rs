@@ -15,6 +15,13 @@ pub const DISK_READ_STEP_BYTES: usize = 1 << 20;
 /// and not for ever. Short ones cost a sleeping shard more than they are worth while the disk is slow.
 pub const COMPLETION_GUARD_WAIT: Duration = Duration::from_millis(4);
 
+/// A large file is removed in pieces of this size. A file system mounted with `discard` tells the disk what has become free,
+/// and flushes wait meanwhile: a tenth of a second for 200 MiB at once.
+pub const REMOVAL_STEP_BYTES: u64 = 8 << 20;
+
+/// Between two pieces, so that commits come in between.
+pub const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
+
 /// Payload of one record of a write-ahead log. Larger things are written beside it and referred to; a length beyond it on
 /// disk is garbage.
 pub const WAL_PAYLOAD_BYTES_MAX: usize = 16 << 20;

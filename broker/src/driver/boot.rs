@@ -16,7 +16,7 @@ use walser_storage::checkpoint::{
 };
 use walser_storage::data_dir::partition::FoundDir;
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
-use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties};
+use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties, Removal};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
 use walser_storage::journal::replay::{ReplayError, Replayed, discard, replay};
@@ -203,7 +203,7 @@ pub async fn settle<D: Disk>(
                 if let Some(new_name) = &new_name {
                     data_dir.rename_partition_dir(name, new_name).await?;
                 }
-                data_dir.remove_partition_dir(new_name.as_deref().unwrap_or(name)).await?;
+                data_dir.remove_partition_dir(new_name.as_deref().unwrap_or(name), Removal::AtOnce).await?;
             }
         }
     }

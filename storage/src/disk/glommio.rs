@@ -21,7 +21,7 @@ use glommio::GlommioError;
 use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
 
 use super::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode, Space};
-use crate::limits::{DISK_OPERATIONS_IN_FLIGHT_MAX, DISK_READ_STEP_BYTES};
+use crate::limits::{DISK_OPERATIONS_IN_FLIGHT_MAX, DISK_READ_STEP_BYTES, REMOVAL_PAUSE, REMOVAL_STEP_BYTES};
 use crate::runtime::channel::Semaphore;
 use crate::runtime::glommio::guarded;
 
@@ -32,11 +32,14 @@ const _: () = assert!(DISK_READ_STEP_BYTES.is_multiple_of(BLOCK_BYTES));
 #[derive(Clone)]
 pub struct GlommioDisk {
     in_flight: Rc<Semaphore>,
+    /// Files removed in pieces, one at a time.
+    removing: Rc<Semaphore>,
 }
 
 impl GlommioDisk {
     pub fn new() -> Self {
-        Self { in_flight: Rc::new(Semaphore::new(DISK_OPERATIONS_IN_FLIGHT_MAX)) }
+        let in_flight = Rc::new(Semaphore::new(DISK_OPERATIONS_IN_FLIGHT_MAX));
+        Self { in_flight, removing: Rc::new(Semaphore::new(1)) }
     }
 
     /// Runs a system call that may block on the executor's pool of helper threads.
@@ -100,6 +103,18 @@ impl Disk for GlommioDisk {
         self.blocking(move || blocking::remove_file(&path)).await
     }
 
+    async fn remove_in_steps(&self, path: &Path) -> io::Result<()> {
+        let _turn = self.removing.acquire(1).await;
+        loop {
+            let path = path.to_owned();
+            if !self.blocking(move || blocking::shorten(&path, REMOVAL_STEP_BYTES)).await? {
+                break;
+            }
+            glommio::timer::sleep(REMOVAL_PAUSE).await;
+        }
+        self.remove_file(path).await
+    }
+
     async fn remove_dir(&self, path: &Path) -> io::Result<()> {
         let path = path.to_owned();
         self.blocking(move || std::fs::remove_dir(path)).await
@@ -145,6 +160,17 @@ mod blocking {
 
     pub fn remove_file(path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
+    }
+
+    /// Takes so much off the end; false when there is no more than that.
+    pub fn shorten(path: &Path, step_bytes: u64) -> io::Result<bool> {
+        let file = std::fs::OpenOptions::new().write(true).open(path)?;
+        let len_bytes = file.metadata()?.len();
+        if len_bytes <= step_bytes {
+            return Ok(false);
+        }
+        file.set_len(len_bytes - step_bytes)?;
+        Ok(true)
     }
 
     pub fn sync_dir(path: &Path) -> io::Result<()> {

@@ -46,6 +46,9 @@ pub trait Disk: Clone + 'static {
     fn list_dir(&self, path: &Path) -> impl Future<Output = io::Result<Vec<DirEntry>>>;
     fn rename(&self, from: &Path, to: &Path) -> impl Future<Output = io::Result<()>>;
     fn remove_file(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
+    /// Removes a file that is not needed any more, one file at a time and a large one in pieces, so that who waits for the
+    /// disk meanwhile does not wait long. A crash may leave the beginning of it.
+    fn remove_in_steps(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
     /// Makes names made, renamed or removed in this directory durable.

@@ -462,6 +462,11 @@ impl Disk for SimulatedDisk {
         removed
     }
 
+    async fn remove_in_steps(&self, path: &Path) -> io::Result<()> {
+        self.open(path, OpenMode::ReadWrite).await?.truncate(0).await?;
+        self.remove_file(path).await
+    }
+
     async fn remove_dir(&self, path: &Path) -> io::Result<()> {
         self.admit(Operation::Remove, path).await?;
         let removed = self.state.borrow_mut().tree.remove(path, true);

@@ -14,7 +14,6 @@ use crate::error::{DiskError, ReadError};
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
 
-use super::recovery::remove_if_there;
 use super::seal::CloseError;
 use super::swap::with_suffix;
 use super::{Health, Log, State};
@@ -204,9 +203,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.inner.runtime.spawn(async move {
             runtime.sleep(delay).await;
             for path in paths {
-                // The whole topic may have been deleted meanwhile.
-                if let Err(error) = remove_if_there(&disk, &path).await {
-                    tracing::warn!(%error, "a file of a removed segment is still there");
+                match disk.remove_in_steps(&path).await {
+                    // The whole topic may have been deleted meanwhile.
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        tracing::warn!(path = %path.display(), %error, "a file of a removed segment is still there");
+                    }
+                    _ => {}
                 }
             }
         });

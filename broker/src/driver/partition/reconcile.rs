@@ -11,8 +11,8 @@ use walser_machine::metadata::image::TopicImage;
 use walser_machine::metadata::{MetadataDelta, MetadataImage};
 use walser_storage::checkpoint::OffsetCheckpoint;
 use walser_storage::compaction::CompactionConfig;
-use walser_storage::data_dir::DataDir;
 use walser_storage::data_dir::partition::{DELETE_SUFFIX, aside_name, dir_name};
+use walser_storage::data_dir::{DataDir, Removal};
 use walser_storage::disk::Disk;
 use walser_storage::error::{DiskError, OpenError};
 use walser_storage::log::{Log, LogConfig, OpenLog, Retention};
@@ -271,11 +271,10 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
 
     fn remove_later(&self, aside: Option<Result<Option<String>, Closed>>) {
         let Some(Ok(Some(dir_name))) = aside else { return };
-        let Some(guard) = self.tasks.enter() else { return };
         let data_dir = self.data_dir();
+        // A stop does not wait for it.
         self.runtime.spawn(async move {
-            let _guard = guard;
-            if let Err(error) = data_dir.remove_partition_dir(&dir_name).await {
+            if let Err(error) = data_dir.remove_partition_dir(&dir_name, Removal::InSteps).await {
                 tracing::warn!(%error, "deleted log not removed; the next start tries again");
             }
         });

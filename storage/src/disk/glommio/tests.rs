@@ -152,3 +152,22 @@ fn many_operations_share_the_bound() {
         assert_eq!(disk.in_flight.available(), DISK_OPERATIONS_IN_FLIGHT_MAX);
     });
 }
+
+#[test]
+fn large_files_go_in_pieces() {
+    // Rule: pieces are taken off the end, the last one goes with the name; a file that is not there says so.
+    run("pieces", |disk, dir| async move {
+        let path = dir.join("f");
+        let file = disk.open(&path, OpenMode::CreateNew).await.unwrap();
+        file.truncate(2 * REMOVAL_STEP_BYTES + 1).await.unwrap();
+        for want in [true, true, false] {
+            assert_eq!(blocking::shorten(&path, REMOVAL_STEP_BYTES).unwrap(), want);
+        }
+        assert_eq!(file.len_bytes().await.unwrap(), 1);
+        file.truncate(2 * REMOVAL_STEP_BYTES).await.unwrap();
+        disk.remove_in_steps(&path).await.unwrap();
+        assert_eq!(file.len_bytes().await.unwrap(), REMOVAL_STEP_BYTES);
+        assert!(disk.list_dir(&dir).await.unwrap().is_empty());
+        assert_eq!(disk.remove_in_steps(&path).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+    });
+}

@@ -4,6 +4,7 @@ use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 
 use super::*;
 use crate::cache::tail::TailBudget;
+use crate::data_dir::Removal;
 use crate::log::{Append, Log, LogConfig, OpenLog, tests as log_tests};
 use crate::validate::ValidBatch;
 
@@ -122,7 +123,7 @@ fn lose(world: &mut World, left: Left, prng: &mut Prng) {
                 file.truncate(prng.below(content.len() as u64)).await.unwrap();
                 file.sync_data().await.unwrap();
             }
-            Left::Nothing => world.data_dir().remove_partition_dir("topic1-0").await.unwrap(),
+            Left::Nothing => world.data_dir().remove_partition_dir("topic1-0", Removal::AtOnce).await.unwrap(),
         }
         if left == Left::Part {
             disk.sync_dir(&dir).await.unwrap();
