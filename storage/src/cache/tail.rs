@@ -25,15 +25,14 @@ const UNREAD_KEPT_BYTES: usize = 2 << 20;
 pub struct TailBudget {
     bytes_max: usize,
     used_bytes: Cell<usize>,
-    /// One entry per kept batch, oldest first, and some of batches that are gone.
+    kept_batches: Cell<usize>,
+    /// One place per kept batch, oldest first, and some of batches that are gone.
     order: RefCell<VecDeque<Weak<Tail>>>,
-    /// How many those are.
-    void_places: Cell<usize>,
 }
 
 impl TailBudget {
     pub fn new(bytes_max: usize) -> Rc<Self> {
-        Rc::new(Self { bytes_max, used_bytes: Cell::new(0), order: RefCell::default(), void_places: Cell::new(0) })
+        Rc::new(Self { bytes_max, used_bytes: Cell::new(0), kept_batches: Cell::new(0), order: RefCell::default() })
     }
 
     pub fn used_bytes(&self) -> usize {
@@ -47,17 +46,16 @@ impl TailBudget {
             }
             let Some(oldest) = self.order.borrow_mut().pop_front() else { return };
             let Some(tail) = oldest.upgrade() else { continue };
-            if !tail.takes_void_place() && !tail.evict_oldest() {
+            if !tail.gives_up_place() && !tail.evict_oldest_in_turn() {
                 self.order.borrow_mut().push_back(oldest);
             }
         }
     }
 
-    /// Batches have gone before their turn. Their places are given up together, when they are half of all.
-    fn note_void(&self, count: usize) {
-        self.void_places.update(|void| void + count);
-        if self.void_places.get() * 2 > self.order.borrow().len() {
-            let is_held = |tail: &Weak<Tail>| tail.upgrade().is_some_and(|tail| !tail.takes_void_place());
+    /// Batches have gone before their turn. Their places are given up together, when they are more than half of all.
+    fn tidy(&self) {
+        if self.order.borrow().len() > 2 * self.kept_batches.get() {
+            let is_held = |tail: &Weak<Tail>| tail.upgrade().is_some_and(|tail| !tail.gives_up_place());
             self.order.borrow_mut().retain(is_held);
         }
     }
@@ -80,8 +78,8 @@ pub struct Tail {
     pinned_from: Cell<i64>,
     /// Appended since somebody read; much until anybody has.
     unread_bytes: Cell<usize>,
-    /// Places in the budget's queue, its oldest, whose batches are gone.
-    void_places: Cell<usize>,
+    /// In the budget's queue. When there are more than batches, the oldest are those of batches that are gone.
+    places: Cell<usize>,
 }
 
 impl Tail {
@@ -93,7 +91,7 @@ impl Tail {
             kept_bytes: Cell::new(0),
             pinned_from: Cell::new(log_end_offset),
             unread_bytes: Cell::new(UNREAD_BYTES),
-            void_places: Cell::new(0),
+            places: Cell::new(0),
         })
     }
 
@@ -104,7 +102,9 @@ impl Tail {
         }
         let cost = cost_bytes(&batch);
         self.budget.used_bytes.update(|used| used + cost);
+        self.budget.kept_batches.update(|kept| kept + 1);
         self.kept_bytes.update(|kept| kept + cost);
+        self.places.update(|places| places + 1);
         self.unread_bytes.update(|unread| unread.saturating_add(cost));
         self.batches.borrow_mut().push_back(batch);
         self.budget.order.borrow_mut().push_back(Rc::downgrade(self));
@@ -115,7 +115,8 @@ impl Tail {
     pub fn unpin(&self, written_end_offset: i64) {
         self.pinned_from.set(written_end_offset);
         if self.unread_bytes.get() >= UNREAD_BYTES {
-            self.void(|tail| tail.kept_bytes.get() > UNREAD_KEPT_BYTES && tail.evict_oldest());
+            while self.kept_bytes.get() > UNREAD_KEPT_BYTES && self.evict_oldest() {}
+            self.budget.tidy();
         }
         self.budget.make_room();
     }
@@ -134,26 +135,23 @@ impl Tail {
     /// Forgets batches that end below `end_offset`, which can all be read from segments: compaction may have changed them.
     pub fn forget_below(&self, end_offset: i64) {
         assert!(end_offset <= self.pinned_from.get(), "what is not in a segment stays");
-        let is_below = |tail: &Self| tail.batches.borrow().front().is_some_and(|batch| batch.last_offset < end_offset);
-        self.void(|tail| is_below(tail) && tail.evict_oldest());
-    }
-
-    /// Forgets its oldest before their turn, as long as `evict` does so.
-    fn void(&self, evict: impl Fn(&Self) -> bool) {
-        let mut count = 0;
-        while evict(self) {
-            count += 1;
-        }
-        self.void_places.update(|void| void + count);
-        self.budget.note_void(count);
+        let is_below = || self.batches.borrow().front().is_some_and(|batch| batch.last_offset < end_offset);
+        while is_below() && self.evict_oldest() {}
+        self.budget.tidy();
     }
 
     /// Whether the oldest place of this log in the queue is one of a batch that is gone; it is given up then.
-    fn takes_void_place(&self) -> bool {
-        let Some(void) = self.void_places.get().checked_sub(1) else { return false };
-        self.void_places.set(void);
-        self.budget.void_places.update(|void| void.saturating_sub(1));
-        true
+    fn gives_up_place(&self) -> bool {
+        let is_void = self.places.get() > self.batches.borrow().len();
+        self.places.update(|places| places - usize::from(is_void));
+        is_void
+    }
+
+    /// With its place, which is the one in turn.
+    fn evict_oldest_in_turn(&self) -> bool {
+        let is_evicted = self.evict_oldest();
+        self.places.update(|places| places - usize::from(is_evicted));
+        is_evicted
     }
 
     /// `None` when `offset` lies before everything kept, so that the segments must be asked.
@@ -180,7 +178,7 @@ impl Tail {
         Some(found)
     }
 
-    /// False when the oldest batch is pinned.
+    /// False when the oldest batch is pinned, and when there is none.
     fn evict_oldest(&self) -> bool {
         let mut batches = self.batches.borrow_mut();
         match batches.front() {
@@ -190,13 +188,14 @@ impl Tail {
                 batches.pop_front();
                 true
             }
-            None => true,
+            None => false,
         }
     }
 
     fn note_gone(&self, batch: &TailBatch) {
         let cost = cost_bytes(batch);
         self.budget.used_bytes.update(|used| used - cost);
+        self.budget.kept_batches.update(|kept| kept - 1);
         self.kept_bytes.update(|kept| kept - cost);
     }
 }
@@ -204,7 +203,8 @@ impl Tail {
 impl Drop for Tail {
     fn drop(&mut self) {
         self.budget.used_bytes.update(|used| used - self.kept_bytes.get());
-        self.budget.void_places.update(|void| void.saturating_sub(self.void_places.get()));
+        self.budget.kept_batches.update(|kept| kept - self.batches.get_mut().len());
+        self.budget.tidy();
     }
 }
 
@@ -218,6 +218,10 @@ mod tests {
 
     fn batch(base_offset: i64, last_offset: i64, len: usize) -> TailBatch {
         TailBatch { base_offset, last_offset, bytes: Bytes::from(vec![0; len]) }
+    }
+
+    fn void_places(budget: &TailBudget) -> usize {
+        budget.order.borrow().len() - budget.kept_batches.get()
     }
 
     fn offsets(found: Option<Vec<TailBatch>>) -> Option<Vec<i64>> {
@@ -282,7 +286,7 @@ mod tests {
         first.forget_below(30);
         second.unpin(3);
         second.forget_below(1);
-        assert_eq!((budget.used_bytes(), budget.order.borrow().len(), budget.void_places.get()), (400, 2, 0));
+        assert_eq!((budget.used_bytes(), budget.order.borrow().len(), void_places(&budget)), (400, 2, 0));
         assert_eq!(offsets(second.read(1, 3, 1000, true)), Some(vec![1, 2]));
     }
 
@@ -312,7 +316,7 @@ mod tests {
             assert!(keeps.contains(&used), "{reads_from:?}: {used}");
             assert!(places <= 2 * used / 100_000 + 1, "{reads_from:?}: {places} places");
             drop(tail);
-            assert_eq!((budget.used_bytes(), budget.void_places.get()), (0, 0));
+            assert_eq!((budget.used_bytes(), void_places(&budget)), (0, 0));
         }
     }
 
