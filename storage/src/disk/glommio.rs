@@ -107,12 +107,11 @@ impl Disk for GlommioDisk {
         let _turn = self.removing.acquire(1).await;
         loop {
             let path = path.to_owned();
-            if !self.blocking(move || blocking::shorten(&path, REMOVAL_STEP_BYTES)).await? {
-                break;
+            if self.blocking(move || blocking::remove_piece(&path)).await? {
+                return Ok(());
             }
             glommio::timer::sleep(REMOVAL_PAUSE).await;
         }
-        self.remove_file(path).await
     }
 
     async fn remove_dir(&self, path: &Path) -> io::Result<()> {
@@ -148,7 +147,7 @@ mod blocking {
     use std::io;
     use std::path::Path;
 
-    use super::{DirEntry, Space};
+    use super::{DirEntry, REMOVAL_STEP_BYTES, Space};
 
     pub fn create_dir_all(path: &Path) -> io::Result<()> {
         std::fs::create_dir_all(path)
@@ -160,6 +159,14 @@ mod blocking {
 
     pub fn remove_file(path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
+    }
+
+    /// Whether the file is gone with it.
+    pub fn remove_piece(path: &Path) -> io::Result<bool> {
+        if shorten(path, REMOVAL_STEP_BYTES)? {
+            return Ok(false);
+        }
+        remove_file(path).map(|()| true)
     }
 
     /// Takes so much off the end; false when there is no more than that.

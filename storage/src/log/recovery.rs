@@ -635,7 +635,12 @@ async fn remove_files<D: Disk>(disk: &D, dir: &Path, names: &[String]) -> Result
 }
 
 pub(super) async fn remove_if_there<D: Disk>(disk: &D, path: &Path) -> Result<(), DiskError> {
-    match disk.remove_file(path).await {
+    unless_gone(path, disk.remove_file(path).await)
+}
+
+/// A file that was to be removed may be gone already.
+pub(super) fn unless_gone(path: &Path, removed: std::io::Result<()>) -> Result<(), DiskError> {
+    match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(DiskError::new("remove", path, error)),
         _ => Ok(()),
     }

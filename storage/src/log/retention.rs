@@ -14,6 +14,7 @@ use crate::error::{DiskError, ReadError};
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
 
+use super::recovery::unless_gone;
 use super::seal::CloseError;
 use super::swap::with_suffix;
 use super::{Health, Log, State};
@@ -203,12 +204,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.inner.runtime.spawn(async move {
             runtime.sleep(delay).await;
             for path in paths {
-                match disk.remove_in_steps(&path).await {
-                    // The whole topic may have been deleted meanwhile.
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        tracing::warn!(path = %path.display(), %error, "a file of a removed segment is still there");
-                    }
-                    _ => {}
+                // The whole topic may have been deleted meanwhile.
+                if let Err(error) = unless_gone(&path, disk.remove_in_steps(&path).await) {
+                    tracing::warn!(%error, "a file of a removed segment is still there");
                 }
             }
         });
