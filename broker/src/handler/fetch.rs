@@ -3,7 +3,8 @@
 //! Answered at once when there is `min_bytes` to read, when anything has an error or diverges (KIP-320), when nothing is
 //! asked for, or when `max_wait_ms` is 0; else parked until then. Partitions are read in the order of the request or session;
 //! the first that has data gives at least one batch whatever its size (KIP-74), the others what still fits. The answer has
-//! them in that order, those nobody knows at its end. Sessions (KIP-227) live on the shard that began them. From version 13 topics go by id; from 16 on a wrong leader is answered with the right one.
+//! them in that order, those nobody knows at its end. Sessions (KIP-227) live on the shard that began them. From version 13
+//! topics go by id; from 16 on a wrong leader is answered with the right one.
 //!
 //! Gaps: there are no followers yet, so replica ids, rack ids and preferred replicas change nothing.
 
@@ -29,6 +30,7 @@ use walser_storage::runtime::channel::Closed;
 
 use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
+use crate::driver::partition::PartitionId;
 use crate::driver::partition::fetch::{FetchPart, FetchShard, FetchWait, Fetched, FetchedData, is_enough};
 use crate::error::Refusal;
 use crate::net::admission::MemoryUnits;
@@ -181,41 +183,17 @@ fn session_request(context: &RequestContext, request: &FetchRequest<'_>) -> Sess
 
 /// Puts what cannot be read behind the rest: so Kafka answers, and so a session begins.
 fn plan(context: &RequestContext, mut session: FetchContext, limits: Limits) -> Plan {
-    let slots = slots(context, &session);
-    let mut wanted: Vec<_> = std::mem::take(&mut session.partitions).into_iter().zip(slots).collect();
-    wanted.sort_by_key(|(_, slot)| match slot.target {
+    let found = find(&context.shard.image(), &session);
+    let mut wanted: Vec<_> = std::mem::take(&mut session.partitions).into_iter().zip(found).collect();
+    session.known_as.clear();
+    wanted.sort_by_key(|(_, (_, partition))| match partition {
         Err(ErrorCode::UnknownTopicId) => 1,
-        Err(_) if is_unasked(slot) => 2,
+        found if is_unasked(found) => 2,
         Ok(_) | Err(_) => 0,
     });
-    let (partitions, mut slots): (Vec<_>, Vec<Slot>) = wanted.into_iter().unzip();
-    for (place, slot) in slots.iter_mut().enumerate() {
-        if let Ok(part) = &mut slot.target {
-            part.slot = place;
-        }
-    }
-    session.partitions = partitions;
-    session.known_as.clear();
-    Plan { session, limits, slots }
-}
-
-fn slots(context: &RequestContext, session: &FetchContext) -> Vec<Slot> {
-    let image = context.shard.image();
-    let mut last: Option<(TopicKey, Rc<NamedTopic>)> = None;
-    let mut slots = Vec::with_capacity(session.partitions.len());
-    for (slot, (key, wish)) in session.partitions.iter().enumerate() {
-        let topic = match &last {
-            Some((known, topic)) if *known == key.topic => Rc::clone(topic),
-            Some(_) | None => Rc::new(match &key.topic {
-                TopicKey::Name(name) => NamedTopic::by_name(&image, name),
-                TopicKey::Id(id) => NamedTopic::by_id(&image, *id),
-            }),
-        };
-        last = Some((key.topic.clone(), Rc::clone(&topic)));
-        let index = key.partition_index;
-        let known_as = session.known_as.get(slot).and_then(Option::as_deref);
-        let target = topic.partition(index).map_err(|code| missing(&image, code, known_as, index));
-        let target = target.map(|partition| FetchPart {
+    let mut slots = Vec::with_capacity(wanted.len());
+    for (slot, ((key, wish), (topic, partition))) in wanted.into_iter().enumerate() {
+        let target = partition.map(|partition| FetchPart {
             slot,
             partition,
             fetch_offset: wish.fetch_offset,
@@ -224,9 +202,31 @@ fn slots(context: &RequestContext, session: &FetchContext) -> Vec<Slot> {
             // A session of a newer client may be gone on with in a version that could not be told of a divergence.
             last_fetched_epoch: if context.version >= DIVERGING_FROM { wish.last_fetched_epoch } else { -1 },
         });
-        slots.push(Slot { topic, index, target });
+        slots.push(Slot { topic, index: key.partition_index, target });
+        session.partitions.push((key, wish));
     }
-    slots
+    Plan { session, limits, slots }
+}
+
+/// What the partitions of a session are, one for each, in its order.
+fn find(image: &MetadataImage, session: &FetchContext) -> Vec<(Rc<NamedTopic>, Result<PartitionId, ErrorCode>)> {
+    let mut last: Option<(&TopicKey, Rc<NamedTopic>)> = None;
+    let mut found = Vec::with_capacity(session.partitions.len());
+    for (at, (key, _)) in session.partitions.iter().enumerate() {
+        let topic = match &last {
+            Some((known, topic)) if **known == key.topic => Rc::clone(topic),
+            Some(_) | None => Rc::new(match &key.topic {
+                TopicKey::Name(name) => NamedTopic::by_name(image, name),
+                TopicKey::Id(id) => NamedTopic::by_id(image, *id),
+            }),
+        };
+        last = Some((&key.topic, Rc::clone(&topic)));
+        let index = key.partition_index;
+        let known_as = session.known_as.get(at).and_then(Option::as_deref);
+        let partition = topic.partition(index).map_err(|code| missing(image, code, known_as, index));
+        found.push((topic, partition));
+    }
+    found
 }
 
 /// A topic that the session has known and that is gone is no unknown id, least of all when there is another of its name.
@@ -504,8 +504,8 @@ fn fetched_state((slot, outcome): (&Slot, &Result<FetchedData, Refusal>)) -> Fet
 }
 
 /// The error was found without the log; one log of the same name was still looked at.
-fn is_unasked(slot: &Slot) -> bool {
-    slot.target.as_ref().is_err_and(|code| *code != ErrorCode::InconsistentTopicId)
+fn is_unasked<T>(target: &Result<T, ErrorCode>) -> bool {
+    target.as_ref().is_err_and(|code| *code != ErrorCode::InconsistentTopicId)
 }
 
 fn partition_data<'a>(
@@ -549,7 +549,7 @@ fn partition_data<'a>(
                 log_start_offset: -1,
                 current_leader: LeaderIdAndEpoch { leader_id, leader_epoch },
                 // A partition that was not even asked for has none; of one that could not be read they are not known.
-                aborted_transactions: is_unasked(slot).then(Vec::new),
+                aborted_transactions: is_unasked(&slot.target).then(Vec::new),
                 records: Some(Records::default()),
                 ..PartitionData::default()
             }
