@@ -16,7 +16,7 @@ pub const DISK_READ_STEP_BYTES: usize = 1 << 20;
 pub const COMPLETION_GUARD_WAIT: Duration = Duration::from_millis(4);
 
 /// A large file is removed in pieces of this size. A file system mounted with `discard` tells the disk what has become free,
-/// and flushes wait meanwhile: a tenth of a second for 200 MiB at once.
+/// and flushes wait meanwhile: a fifth of a second for 200 MiB at once.
 pub const REMOVAL_STEP_BYTES: u64 = 8 << 20;
 
 /// Between two pieces, so that commits come in between.

@@ -8,7 +8,7 @@
 //! ```text
 //! api 3 Metadata                                          only in files of API keys
 //!
-//! message MetadataRequest versions 0-13 flexible 9+ hot   a top-level message; `flexible never` exists too
+//! message MetadataRequest versions 0-13 flexible 9+       a top-level message; `flexible never` and `hot` exist too
 //!   topics []MetadataRequestTopic 0+ nullable 1+          field: name, type, versions, then any of the options
 //!     topic_id uuid 10+ ignorable                         deeper lines: the fields of the struct named just above
 //!     name string 0+ nullable 10+
