@@ -151,6 +151,16 @@ impl Target<'_> {
         self.message.name.ends_with("Response")
     }
 
+    /// Whether decoding is straight-line code per version: of a hot message the broker reads.
+    pub(crate) fn decodes_straight(&self) -> bool {
+        self.message.hot && !self.is_response()
+    }
+
+    /// Whether encoding is straight-line code per version: of a hot message the broker writes.
+    pub(crate) fn encodes_straight(&self) -> bool {
+        self.message.hot && self.is_response()
+    }
+
     fn field_type(&self, field: &Field) -> String {
         let element = self.element_type(field);
         let value = if field.array { format!("Vec<{element}>") } else { element };

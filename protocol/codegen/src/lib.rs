@@ -19,7 +19,8 @@
 //! ```
 //!
 //! Types: `bool int8 int16 uint16 int32 uint32 int64 float64 string bytes records uuid`, a struct's name, or `[]` and one of
-//! these. Versions: `N`, `N-M` or `N+`. `hot` gives every version straight-line code of its own. Options of a field:
+//! these. Versions: `N`, `N-M` or `N+`. `hot` gives every version straight-line code of its own, in the direction a broker
+//! goes: requests decoded, responses encoded. Options of a field:
 //! - `nullable V`: null is legal in these versions; the Rust type becomes an `Option`.
 //! - `tag N`: a tagged field; written only when it differs from its default.
 //! - `default X`: `null`, `true` or a number; without it zero, empty or a struct of defaults.

@@ -19,9 +19,9 @@ pub(crate) fn emit(target: &Target<'_>, source: &mut Source) {
     target.let_flexible(&body, &mut head);
     let version = if body.mentions("version") || head.mentions("version") { "version" } else { "_version" };
     let reader = if body.mentions("reader") { "reader" } else { "_reader" };
-    if target.is_message || !target.message.hot {
+    if target.is_message || !target.decodes_straight() {
         let version = if target.is_message { "version" } else { version };
-        let reader = if target.message.hot { "reader" } else { reader };
+        let reader = if target.decodes_straight() { "reader" } else { reader };
         source.line(&format!(
             "pub fn decode({reader}: &mut Reader<{lifetime}>, {version}: i16) -> Result<Self, DecodeError> {{"
         ));
@@ -29,7 +29,7 @@ pub(crate) fn emit(target: &Target<'_>, source: &mut Source) {
     if target.is_message {
         source.line("check_version(version, Self::VERSION_MIN, Self::VERSION_MAX)?;");
     }
-    if target.message.hot {
+    if target.decodes_straight() {
         if target.is_message {
             source.line("match version {");
             for version in target.message.versions.first..target.message.versions.last {
@@ -101,7 +101,7 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
     let nullable = target.nullable(field);
     if field.array {
         let least = element_len(target, field);
-        let element = if let (Type::Struct(inner), true) = (&field.ty, target.message.hot) {
+        let element = if let (Type::Struct(inner), true) = (&field.ty, target.decodes_straight()) {
             format!("{inner}::decode_at::<VERSION>")
         } else {
             format!("|reader| {}", read_value(target, field))
@@ -125,7 +125,7 @@ fn read_field(target: &Target<'_>, field: &Field) -> String {
 
 /// How a nested struct's decode function is called.
 fn call(target: &Target<'_>) -> &'static str {
-    if target.message.hot { "decode_at::<VERSION>(reader)" } else { "decode(reader, version)" }
+    if target.decodes_straight() { "decode_at::<VERSION>(reader)" } else { "decode(reader, version)" }
 }
 
 /// Expression of type `Result` that reads one value that is not null.

@@ -17,9 +17,9 @@ pub(crate) fn emit(target: &Target<'_>, source: &mut Source) {
     target.let_flexible(&body, &mut head);
     let version = if body.mentions("version") || head.mentions("version") { "version" } else { "_version" };
     let writer = if body.mentions("writer") { "writer" } else { "_writer" };
-    if target.is_message || !target.message.hot {
+    if target.is_message || !target.encodes_straight() {
         let version = if target.is_message { "version" } else { version };
-        let writer = if target.message.hot { "writer" } else { writer };
+        let writer = if target.encodes_straight() { "writer" } else { writer };
         source.line(&format!(
             "pub fn encode(&self, {writer}: &mut Writer, {version}: i16) -> Result<(), EncodeError> {{"
         ));
@@ -27,7 +27,7 @@ pub(crate) fn emit(target: &Target<'_>, source: &mut Source) {
     if target.is_message {
         source.line("check_version(version, Self::VERSION_MIN, Self::VERSION_MAX)?;");
     }
-    if target.message.hot {
+    if target.encodes_straight() {
         if target.is_message {
             source.line("match version {");
             for version in target.message.versions.first..target.message.versions.last {
@@ -161,7 +161,7 @@ fn write_field(target: &Target<'_>, field: &Field, body: &mut Source) {
 
 /// How a nested struct's encode function is called.
 fn call(target: &Target<'_>) -> &'static str {
-    if target.message.hot { "encode_at::<VERSION>(writer)?" } else { "encode(writer, version)?" }
+    if target.encodes_straight() { "encode_at::<VERSION>(writer)?" } else { "encode(writer, version)?" }
 }
 
 /// Statement that writes one value that is not null; `place` is the place, `value` the value of a `Copy` type.
