@@ -12,8 +12,8 @@ keys! { KEYS:
         "Security protocol of each listener name, as NAME:PROTOCOL pairs.";
     "socket.send.buffer.bytes" Int = Some("102400"), Any, ReadOnly, Acted,
         "Send buffer of a connection's socket in bytes; -1 leaves it to the system.";
-    "socket.receive.buffer.bytes" Int = Some("102400"), Any, ReadOnly, Acted,
-        "Receive buffer of a connection's socket in bytes; -1 leaves it to the system.";
+    "socket.receive.buffer.bytes" Int = Some("-1"), Any, ReadOnly, Acted,
+        "Receive buffer of a connection's socket in bytes; -1 leaves it to the system, which lets it grow as fast as the broker takes what comes.";
     "socket.request.max.bytes" Int = Some("104857600"), AtLeast(1), ReadOnly, Acted,
         "Largest request frame accepted; a larger one closes its connection.";
     "socket.listen.backlog.size" Int = Some("50"), AtLeast(1), ReadOnly, Acted,
