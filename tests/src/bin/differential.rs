@@ -59,7 +59,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = arguments()?;
     let mut run = Differential::new([arguments.oracle, arguments.broker])?;
     run.only = ApiKey::ALL.iter().copied().filter(|key| arguments.only.iter().any(|name| name == key.name())).collect();
+    let beside = arguments.log.as_ref().map(|path| format!("{path}.ballast"));
+    run.ballast = beside.as_ref().map(std::fs::File::create).transpose()?;
     let ended = run.run(arguments.seed, arguments.count);
+    beside.map(std::fs::remove_file).transpose()?;
     if let Some(path) = arguments.log {
         std::fs::write(path, &run.log)?;
     }

@@ -1,8 +1,9 @@
 //! The run itself: send, decode, mask, compare, and keep track of what the brokers hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::io;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -37,6 +38,8 @@ const PATIENCE: u64 = 20;
 /// Long enough for a virtual machine that stands still for a minute, which is nothing a broker did.
 const ANSWER_WAIT: Duration = Duration::from_secs(150);
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
+/// What the ballast grows by.
+const BALLAST: [u8; 8 << 10] = [0; 8 << 10];
 /// A config that nothing depends on, and its resource.
 const SETTLED: (&str, &str) = ("settled", "interval.ms");
 const CLIENT_METRICS: i8 = 16;
@@ -88,6 +91,8 @@ pub struct Differential {
     pub tallies: BTreeMap<String, Tally>,
     /// Every difference, with the request.
     pub log: String,
+    /// On the brokers' disk; grows between their answers about its free space, so that these differ.
+    pub ballast: Option<File>,
 }
 
 impl Differential {
@@ -122,6 +127,7 @@ impl Differential {
             settled: 0,
             tallies: BTreeMap::new(),
             log: String::new(),
+            ballast: None,
         })
     }
 
@@ -190,7 +196,11 @@ impl Differential {
             patient && requests[0].effects.is_empty() && requests[0].expect == Expect::Answer && reads(requests[0].key);
         let mut before = self.masks.clone();
         let (outcomes, differences) = loop {
-            let outcomes = [self.exchange(0, &requests[0])?, self.exchange(1, &requests[1])?];
+            let oracle = self.exchange(0, &requests[0])?;
+            if let (Some(ApiKey::DescribeLogDirs), Some(ballast)) = (requests[0].key, &mut self.ballast) {
+                ballast.write_all(&BALLAST)?;
+            }
+            let outcomes = [oracle, self.exchange(1, &requests[1])?];
             self.learn_ids(&requests[0], &outcomes);
             let differences = self.compare(&name, &outcomes);
             let closed = outcomes.contains(&Outcome::Closed);
