@@ -69,6 +69,7 @@ pub(super) struct Inner<D: Disk, R: Runtime> {
     /// Logs to ring when there is room.
     lines: RefCell<Vec<Log<D, R>>>,
     commit_count: Cell<u64>,
+    direct_rounds: Rc<Cell<usize>>,
     /// There may be something to let go of, or to write back.
     pub work: Notify,
     pub is_timer_armed: Cell<bool>,
@@ -88,6 +89,27 @@ struct Waiting<D: Disk, R: Runtime> {
     sequence: u64,
     log: Log<D, R>,
     end_offset: i64,
+}
+
+/// A log's round with batches that the journal does not take, until it is dropped.
+pub(crate) struct DirectRound(Rc<Cell<usize>>);
+
+impl DirectRound {
+    fn begin(count: &Rc<Cell<usize>>) -> Self {
+        count.update(|count| count + 1);
+        Self(Rc::clone(count))
+    }
+
+    /// Whether no other log has one.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.0.get() == 1
+    }
+}
+
+impl Drop for DirectRound {
+    fn drop(&mut self) {
+        self.0.update(|count| count - 1);
+    }
 }
 
 /// One log's way to the journal.
@@ -124,6 +146,7 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
             staged_bytes: Cell::new(0),
             lines: RefCell::default(),
             commit_count: Cell::new(0),
+            direct_rounds: Rc::default(),
             work: Notify::new(),
             is_timer_armed: Cell::new(false),
             no_free_until: Cell::new(None),
@@ -210,6 +233,11 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
     pub(crate) fn is_clogged(&self) -> bool {
         let inner = &self.inner;
         inner.is_held.get() && inner.wal.live_bytes() >= inner.options.live_bytes_max
+    }
+
+    /// A log begins a round with batches that the journal does not take.
+    pub(crate) fn begin_direct(&self) -> DirectRound {
+        DirectRound::begin(&self.inner.direct_rounds)
     }
 
     /// Ready when the record is durable.

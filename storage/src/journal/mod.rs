@@ -22,7 +22,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use commit::disk_error;
+pub(crate) use commit::{DirectRound, disk_error};
 pub use commit::{Journal, JournalError, JournalHandle, JournalOptions};
 
 /// Directory of all journals in a data directory.

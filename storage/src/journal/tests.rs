@@ -42,6 +42,8 @@ type SimulatedJournal = Journal<SimulatedDisk, SimulatedRuntime>;
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     partitions: i32,
+    /// Of each log.
+    appenders: usize,
     live_bytes_max: u64,
     staged_bytes_max: usize,
     batch_bytes_max: usize,
@@ -53,6 +55,7 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             partitions: 3,
+            appenders: 1,
             live_bytes_max: 256 << 10,
             staged_bytes_max: 1 << 20,
             batch_bytes_max: 4 << 10,

@@ -15,6 +15,7 @@ use crate::checkpoint::sync_dir;
 use crate::data_dir::partition::{SyncNamesError, sync_names};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline};
+use crate::journal::DirectRound;
 use crate::runtime::{Instant, Runtime};
 use crate::segment::Segment;
 use crate::segment::writer::{BlockWriter, LastBlock};
@@ -127,8 +128,11 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     async fn commit_until_idle(&self) {
         let mut writer = self.inner.writer.borrow_mut().take().expect("one commit task per log");
+        let mut is_busy = false;
         while let Some(round) = self.next_round() {
-            match self.commit(&mut writer, &round).await {
+            let committed = self.commit(&mut writer, &round, is_busy).await;
+            is_busy = true;
+            match committed {
                 Ok(()) => {
                     self.inner.commit_count.update(|count| count + 1);
                     self.set_available();
@@ -151,18 +155,30 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         *self.inner.writer.borrow_mut() = Some(writer);
     }
 
-    async fn commit(&self, writer: &mut BlockWriter, round: &Round<D::File>) -> Result<(), Failure> {
+    /// One round. While it writes, a log that `is_busy`, whose last round has just ended, gets more batches: the loose end is
+    /// left to the next round then, which spares the journal's write and sync. Not where several logs write at the same
+    /// time: they share the journal's commits, and rounds that end later are larger.
+    async fn commit(&self, writer: &mut BlockWriter, round: &Round<D::File>, is_busy: bool) -> Result<(), Failure> {
+        let direct =
+            self.inner.journal.as_ref().filter(|_| round.journals_end).map(|handle| handle.journal.begin_direct());
+        let may_leave_end = is_busy && direct.as_ref().is_some_and(DirectRound::is_alone);
         let mut end_record = None;
         for (at, part) in round.parts.iter().enumerate() {
             let file = self.open_for_writing(&part.segment).await?;
             writer.begin(&part.segment, &file).await?;
             self.cover_tail(writer, part).await?;
-            if round.journals_end && at + 1 == round.parts.len() && part.last_block == LastBlock::HeldBack {
-                end_record = self.journal_loose_end(writer, part)?;
+            let is_last = at + 1 == round.parts.len();
+            let journals_end = round.journals_end && is_last && part.last_block == LastBlock::HeldBack;
+            if journals_end && !may_leave_end {
+                end_record = self.journal_loose_end(writer, part, 0)?;
             }
-            if let Some(written) = writer.write(&part.segment, &file, &part.batches, part.last_block).await? {
+            let written = writer.write(&part.segment, &file, &part.batches, part.last_block).await?;
+            if let Some(written) = written {
                 self.finish_written(part, written, writer.ahead_of(&part.segment));
                 self.reserve_ahead(&part.segment, &file);
+            }
+            if journals_end && may_leave_end && self.inner.state.borrow().direct_end_offset <= part.end_offset {
+                end_record = self.journal_loose_end(writer, part, written.unwrap_or(0))?;
             }
         }
         if round.syncs {

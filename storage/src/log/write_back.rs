@@ -73,9 +73,15 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(committed.await?)
     }
 
-    /// Has the journal take what does not fill a block of batches that it has not taken; its record.
-    pub(super) fn journal_loose_end(&self, writer: &BlockWriter, part: &Part<D::File>) -> Result<Option<u64>, Failure> {
-        let (position, bytes) = writer.loose_end(&part.segment, &part.batches);
+    /// Has the journal take what does not fill a block of batches that it has not taken, the first `written` of which the
+    /// segment has; its record.
+    pub(super) fn journal_loose_end(
+        &self,
+        writer: &BlockWriter,
+        part: &Part<D::File>,
+        written: usize,
+    ) -> Result<Option<u64>, Failure> {
+        let (position, bytes) = writer.loose_end(&part.segment, &part.batches[written..]);
         let mut state = self.inner.state.borrow_mut();
         let Some(handle) = self.inner.journal.as_ref().filter(|_| !bytes.is_empty()) else { return Ok(None) };
         let sequence = handle.append_bytes(self, part.segment.base_offset(), position, bytes)?;

@@ -98,6 +98,35 @@ fn the_end_of_a_large_batch_waits_in_peace() {
 }
 
 #[test]
+fn a_busy_log_needs_no_journal_for_the_ends_of_its_large_batches() {
+    // Rule: while more large batches come, the end that does not fill a block is written by the next round, so that a round
+    // costs one flush; when nothing comes any more the journal has it. Not where several logs share the journal.
+    for (busy, journaled) in [(1, 1..=4), (3, 10..=100)] {
+        let shape = Shape { segment_bytes: 8 << 20, live_bytes_max: 16 << 20, ..Shape::default() };
+        let (mut world, running, mut histories, mut prng) = settled(9, shape);
+        world.sleep(Duration::from_millis(20));
+        let before = running.journal.inner.wal.durable_through();
+        for _ in 0..300 {
+            for (log, history) in running.logs.iter().zip(&mut histories).take(busy) {
+                append(log, history, batch_of(&mut prng, 10_000)).expect("no fault");
+            }
+            world.sleep(Duration::from_micros(50));
+        }
+        for (log, history) in running.logs.iter().zip(&mut histories).take(busy) {
+            world.runtime.block_on(log.durable(history.end_offset())).expect("no fault");
+            history.acknowledged = history.end_offset();
+        }
+        let records = running.journal.inner.wal.durable_through() - before;
+        assert!(journaled.contains(&records), "{busy} logs: {records} records");
+        world.end(false);
+        let again = world.start_anew();
+        for (log, history) in again.logs.iter().zip(&histories).take(busy) {
+            assert_eq!(world.runtime.block_on(read_all(log, 0)), history.batches);
+        }
+    }
+}
+
+#[test]
 fn the_largest_timestamp_is_found_where_it_is() {
     // Rule: also below the log start, and while no segment has a file.
     let world = World::new(7, Shape::default());
