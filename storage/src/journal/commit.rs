@@ -69,6 +69,7 @@ pub(super) struct Inner<D: Disk, R: Runtime> {
     /// Logs to ring when there is room.
     lines: RefCell<Vec<Log<D, R>>>,
     commit_count: Cell<u64>,
+    /// How many [`DirectRound`]s there are.
     direct_rounds: Rc<Cell<usize>>,
     /// There may be something to let go of, or to write back.
     pub work: Notify,

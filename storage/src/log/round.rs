@@ -8,8 +8,8 @@
 //! | enough that the journal holds, or some for long | what is durable | held back | no |
 //! | the journal wants to let go of records | what is durable | held back, its bytes are journalled anew | yes |
 //!
-//! Of a log that is busy alone the bytes of such a last block are not journalled but left to the next round, when that has
-//! come to have something to write by then; the batch they belong to is durable with that round.
+//! Where one log alone is busy, the bytes that its large batches leave over are not journalled when more such batches wait by
+//! then: the next round writes them, and the batch they belong to is durable with that round.
 //!
 //! A journal that a log which failed keeps full is as none.
 //!
