@@ -311,3 +311,18 @@ fn a_busy_log_has_promised_no_end_that_nobody_wrote() {
         crash_twice(seed, shape, life);
     }
 }
+
+#[test]
+fn a_segment_has_no_successor_before_it_is_flushed() {
+    // Rule: the same where segments roll all the time, so that an end often falls between the making of a file and
+    // what its predecessor still lacks.
+    for seed in seeds(150) {
+        let mut prng = Prng::new(seed ^ 0x7011);
+        let batch_bytes_max = prng.between(500, 1500) as usize;
+        let segment_bytes = prng.between(8 << 10, 24 << 10) as u32;
+        let shape = Shape { partitions: 2, appenders: 2, batch_bytes_max, segment_bytes, ..shape(seed) };
+        let cut = prng.between(20, 400);
+        let life = Life { steps: 60, cut: Some(cut), is_kill: false, flips: false, stops: true };
+        crash_twice(seed, shape, life);
+    }
+}
