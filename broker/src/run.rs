@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::config::BrokerConfig;
+use crate::config::view::BrokerView;
 use crate::shard::ShardSettings;
 use crate::shard::start::{RunningBroker, StartError, Stopped};
 use crate::start_checks::{self, Unfit};
@@ -44,6 +45,7 @@ impl ShardSettings {
             tail_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX),
             frame_memory_bytes: usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX).max(FRAME_MEMORY_BYTES_MIN),
             connections_max: usize::MAX,
+            open_files_max: open_files_max(&config),
             connections_per_ip_max: usize::MAX,
             idle_max: config.connection_idle_max.unwrap_or(Duration::ZERO),
             preempt_timer: PREEMPT_TIMER,
@@ -52,6 +54,11 @@ impl ShardSettings {
             config,
         })
     }
+}
+
+fn open_files_max(config: &BrokerConfig) -> usize {
+    let configured = BrokerView::fixed(config).maybe_integer("walser.open.files");
+    configured.and_then(|count| usize::try_from(count).ok()).unwrap_or(start_checks::OPEN_FILES_MAX)
 }
 
 /// Serves until SIGTERM or SIGINT; a second one ends the process at once. `on_ready` is called when every shard serves, and

@@ -33,6 +33,9 @@ const MEMORY_SHARE: u64 = 4;
 /// Memory below which a broker makes no sense.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
+/// More of them open do not make a broker faster.
+pub const OPEN_FILES_MAX: usize = 1024;
+
 /// Why this machine cannot run the broker as it is configured.
 #[derive(Debug, Error)]
 pub enum Unfit {
@@ -90,6 +93,8 @@ pub enum Unfit {
 pub struct Fitness {
     /// Most connections the descriptors leave room for.
     pub connections_max: usize,
+    /// Most files of segments that should be kept open.
+    pub open_files_max: usize,
 }
 
 /// Raises limits, makes and probes the data directory, and refuses what would fail later.
@@ -105,7 +110,12 @@ pub fn check(config: &BrokerConfig) -> Result<Fitness, Unfit> {
     }
     check_directory(&config.data_dir)?;
     let for_connections = descriptors - descriptors / FILE_DESCRIPTORS_SHARE;
-    Ok(Fitness { connections_max: usize::try_from(for_connections).unwrap_or(usize::MAX) })
+    // Others are for files that are read and written as a whole, journals, and what the runtime needs.
+    let for_segments = (descriptors - for_connections) / 2;
+    Ok(Fitness {
+        connections_max: usize::try_from(for_connections).unwrap_or(usize::MAX),
+        open_files_max: usize::try_from(for_segments).unwrap_or(usize::MAX).min(OPEN_FILES_MAX),
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel's, read before any shard exists")]

@@ -9,6 +9,7 @@
 //! <topic>-<partition>/               see `partition`
 //! ```
 
+pub mod log_ends;
 pub mod partition;
 pub mod plan;
 

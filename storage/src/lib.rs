@@ -36,6 +36,7 @@ pub mod journal;
 pub mod leader_epoch;
 pub mod limits;
 pub mod log;
+pub mod open_files;
 pub mod producer_state;
 pub mod runtime;
 pub mod segment;

@@ -19,7 +19,7 @@ def parts(arguments):
     if not arguments.broker:
         alone |= {"hostile": hostile, "starts": starts}
     if arguments.long and not arguments.broker:
-        alone |= {"crash-rounds": crash_rounds, "order": order, "stalls": stalls, "planted": planted}
+        alone |= {"crash-rounds": crash_rounds, "order": order, "stalls": stalls, "many-partitions": many_partitions, "planted": planted}
     together = {}
     if not arguments.broker:
         together["differential"] = differential
@@ -107,6 +107,11 @@ def stalls(context):
     command = [context.tools.cargo(), "test", "--locked", "-p", "walser-broker", "--test", "stall", "--", "--ignored", "--test-threads=1", "--nocapture"]
     done = subprocess.run(command, cwd=install.ROOT, check=False)
     context.report.case("stalls inside", None if done.returncode == 0 else f"it exited with {done.returncode}")
+
+
+def many_partitions(context):
+    """Ten thousand of them: what an idle one costs, and how soon they are back after kill -9."""
+    program(context, "many-partitions", "10000", "2000")
 
 
 def order(context):

@@ -7,6 +7,7 @@ pub mod differential;
 pub mod golden;
 pub mod hostile;
 pub mod lossy_fs;
+pub mod many;
 pub mod order;
 pub mod process;
 pub mod raw_client;

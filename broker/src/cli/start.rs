@@ -110,6 +110,7 @@ fn serve(config: BrokerConfig) -> Result<(), Failure> {
     let http = bind_http(&config).map_err(Failure::Unfit)?;
     let mut settings = ShardSettings::new(Arc::clone(&config)).map_err(Failure::Unfit)?;
     settings.connections_max = fitness.connections_max;
+    settings.open_files_max = settings.open_files_max.min(fitness.open_files_max);
     let on_ready = |broker: &RunningBroker| {
         if let Some(server) = http {
             tracing::info!("metrics on http://{}/metrics", server.address());

@@ -14,16 +14,19 @@ use walser_protocol::types::Uuid;
 use walser_storage::checkpoint::{
     CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
 };
+use walser_storage::data_dir::log_ends::LogEnds;
 use walser_storage::data_dir::partition::FoundDir;
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties, Removal};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
-use walser_storage::journal::replay::{ReplayError, Replayed, discard, replay};
+use walser_storage::journal::replay::{ReplayError, Replayed, discard, replay_unsettled};
+use walser_storage::log::known_end::journaled_through;
 use walser_storage::runtime::Runtime;
 
-use super::checkpoints::Checkpoints;
+use super::checkpoints::{Checkpoints, encode_ends};
 use super::metadata::{MetadataDriver, MetadataError};
+use super::partition::PartitionId;
 use super::partition::reconcile::{Boot, ClosedLog};
 use super::quorum::{Quorum, QuorumError, QuorumOptions};
 use crate::config::broker::BrokerConfig;
@@ -129,12 +132,14 @@ pub fn read<D: Disk>(checkpoints: &Checkpoints<D>, is_clean: bool) -> Boot {
         recovery_points: checkpoints.recovery_points(),
         log_start_offsets: checkpoints.log_start_offsets(),
         first_dirty_offsets: checkpoints.first_dirty_offsets(),
+        ends: checkpoints.ends(),
         is_clean,
+        is_start: true,
     }
 }
 
-/// Puts what the journals of the last run promised into the segments, unless a clean stop has done so, and removes the
-/// journals. After the directories are settled and before any log is opened. Directories that were gone and are there
+/// Puts what the journals of the last run promised into the segments, unless a clean stop has done so or `ends` say that it
+/// is there, and removes the journals. After the directories are settled and before any log is opened. Directories that were gone and are there
 /// again.
 ///
 /// After a clean stop a crash before the removal lets the next start replay what the segments have already, which changes
@@ -144,6 +149,7 @@ pub async fn settle_journals<D: Disk, R: Runtime>(
     runtime: &R,
     image: &MetadataImage,
     node_id: i32,
+    ends: &LogEnds,
     is_clean: bool,
 ) -> Result<Vec<FoundDir>, BootError> {
     let mut made = Vec::new();
@@ -153,7 +159,10 @@ pub async fn settle_journals<D: Disk, R: Runtime>(
             let topic = known.get(&topic_id)?;
             topic.partitions.contains(&partition).then(|| topic.name.clone())
         };
-        let replayed = replay(data_dir, runtime, locate).await?;
+        let is_settled = |topic_id, partition, sequence| {
+            ends.get(&(topic_id, partition)).is_some_and(|note| sequence <= journaled_through(note))
+        };
+        let replayed = replay_unsettled(data_dir, runtime, locate, is_settled).await?;
         if replayed.records > 0 {
             let Replayed { folders, logs, records, dropped_records, void_records, bytes, torn_tails, .. } = replayed;
             tracing::info!(
@@ -210,8 +219,14 @@ pub async fn settle<D: Disk>(
     Ok(())
 }
 
-/// The last writes of a clean stop. Without `is_clean` the next start looks at the logs itself.
-pub async fn seal<D: Disk>(data_dir: &DataDir<D>, closed: &[ClosedLog], is_clean: bool) -> Result<(), BootError> {
+/// The last writes of a clean stop. Without `is_clean` the next start looks at the logs itself. `ends` are the notes kept so
+/// far.
+pub async fn seal<D: Disk>(
+    data_dir: &DataDir<D>,
+    closed: &[ClosedLog],
+    mut ends: BTreeMap<PartitionId, Arc<[u8]>>,
+    is_clean: bool,
+) -> Result<(), BootError> {
     let checkpoint = |offset: fn(&ClosedLog) -> i64| OffsetCheckpoint {
         offsets: closed.iter().map(|log| (log.offsets.key(), offset(log))).collect(),
     };
@@ -221,6 +236,8 @@ pub async fn seal<D: Disk>(data_dir: &DataDir<D>, closed: &[ClosedLog], is_clean
     data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &checkpoint(|log| log.offsets.log_start_offset)).await?;
     data_dir.write_checkpoint(CLEANER_OFFSET_FILE, &first_dirty_offsets).await?;
     data_dir.write_checkpoint(REPLICATION_OFFSET_FILE, &checkpoint(|log| log.high_watermark)).await?;
+    ends.extend(closed.iter().filter_map(|log| Some((log.offsets.id, Arc::clone(log.end.as_ref()?)))));
+    data_dir.write_log_ends(&encode_ends(&ends)).await?;
     if is_clean {
         data_dir.write_clean_mark(-1).await?;
     }

@@ -1,7 +1,7 @@
 //! Where every log begins, up to where it is durable and up to where compacted, for the next start. On the control executor: Kafka keeps the offsets
 //! of all partitions of a data directory in one file each, and the partitions are those of all shards.
 //!
-//! The files name topics, not their ids. So what they say of a deleted topic is gone from them before its name can be used
+//! The files of offsets name topics, not their ids. So what they say of a deleted topic is gone from them before its name can be used
 //! again; after a crash in between, the start throws out what the metadata does not know.
 
 use std::cell::{Cell, RefCell};
@@ -9,12 +9,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use walser_machine::ids::TopicId;
 use walser_machine::metadata::{MetadataDelta, MetadataImage};
 use walser_storage::checkpoint::{CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
 use walser_storage::data_dir::DataDir;
+use walser_storage::data_dir::log_ends::{self, LogEnds};
 use walser_storage::data_dir::partition::{DirKind, DirName, FoundDir};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
+use walser_storage::log::known_end::forget_journal;
 use walser_storage::runtime::channel::Semaphore;
 
 use super::partition::PartitionId;
@@ -37,7 +40,14 @@ impl LogOffsets {
     }
 }
 
-/// The three files of a data directory.
+/// What is noted of the end of one log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    pub id: PartitionId,
+    pub note: Arc<[u8]>,
+}
+
+/// The files of a data directory: three of offsets, and one of notes on the ends of logs.
 pub struct Checkpoints<D> {
     data_dir: DataDir<D>,
     image: RefCell<Arc<MetadataImage>>,
@@ -45,6 +55,10 @@ pub struct Checkpoints<D> {
     /// Counts changes of `offsets`; and up to where they are in the files.
     changed: Cell<u64>,
     written: Cell<u64>,
+    ends: RefCell<BTreeMap<PartitionId, Arc<[u8]>>>,
+    /// The same for `ends`.
+    ends_changed: Cell<u64>,
+    ends_written: Cell<u64>,
     /// One writer at a time.
     writing: Semaphore,
     ended: Cell<bool>,
@@ -52,11 +66,13 @@ pub struct Checkpoints<D> {
 
 impl<D: Disk> Checkpoints<D> {
     /// Reads what the last run left. `found` are the directories there are: what is left of a partition counts where its
-    /// directory is that of the topic in `image`, and goes where it is not.
+    /// directory is that of the topic in `image`, and goes where it is not. `found_ends` are the notes that were found: from
+    /// here on they speak of the journals that are about to begin.
     pub async fn open(
         data_dir: DataDir<D>,
         image: Arc<MetadataImage>,
         found: &[FoundDir],
+        found_ends: LogEnds,
     ) -> Result<Rc<Self>, DiskError> {
         let recovery_points = data_dir.read_checkpoint(RECOVERY_POINT_FILE).await?.offsets;
         let log_start_offsets = data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?.offsets;
@@ -85,6 +101,16 @@ impl<D: Disk> Checkpoints<D> {
             offsets.insert(id, kept);
         }
         let files = [&recovery_points, &log_start_offsets, &first_dirty_offsets];
+        let has_ends = !found_ends.is_empty();
+        let mut ends = BTreeMap::new();
+        for ((topic_id, index), mut note) in found_ends {
+            let Some(topic) = TopicId::from_wire(topic_id).and_then(|id| image.topic_by_id(id)) else { continue };
+            match Arc::get_mut(&mut note) {
+                Some(note) => forget_journal(note),
+                None => unreachable!("just read, and nobody else has it"),
+            }
+            ends.insert(PartitionId { topic_id: topic.topic_id, index }, note);
+        }
         let stale = files.into_iter().any(|file| file.len() > offsets.len());
         let checkpoints = Rc::new(Self {
             data_dir,
@@ -92,10 +118,14 @@ impl<D: Disk> Checkpoints<D> {
             offsets: RefCell::new(offsets),
             changed: Cell::new(u64::from(stale)),
             written: Cell::new(0),
+            ends: RefCell::new(ends),
+            ends_changed: Cell::new(u64::from(has_ends)),
+            ends_written: Cell::new(0),
             writing: Semaphore::new(1),
             ended: Cell::new(false),
         });
         checkpoints.write().await?;
+        checkpoints.write_ends().await?;
         Ok(checkpoints)
     }
 
@@ -120,6 +150,11 @@ impl<D: Disk> Checkpoints<D> {
         if delta.topics_deleted.is_empty() {
             return Ok(());
         }
+        let ends_before = self.ends.borrow().len();
+        self.ends.borrow_mut().retain(|id, _| image.topic_by_id(id.topic_id).is_some());
+        if self.ends.borrow().len() != ends_before {
+            self.ends_changed.update(|changed| changed + 1);
+        }
         let kept_before = self.offsets.borrow().len();
         self.offsets.borrow_mut().retain(|id, _| image.topic_by_id(id.topic_id).is_some());
         if self.offsets.borrow().len() == kept_before {
@@ -140,6 +175,35 @@ impl<D: Disk> Checkpoints<D> {
             }
         }
         self.write().await
+    }
+
+    /// Keeps newer notes on the ends of logs; when it returns they are on stable storage.
+    pub async fn note_ends(&self, newer: Vec<LogEnd>) -> Result<(), DiskError> {
+        for LogEnd { id, note } in newer {
+            if self.image.borrow().topic_by_id(id.topic_id).is_some() {
+                self.ends.borrow_mut().insert(id, note);
+                self.ends_changed.update(|changed| changed + 1);
+            }
+        }
+        self.write_ends().await
+    }
+
+    /// Every note that is kept.
+    pub fn ends(&self) -> BTreeMap<PartitionId, Arc<[u8]>> {
+        self.ends.borrow().clone()
+    }
+
+    async fn write_ends(&self) -> Result<(), DiskError> {
+        let wanted = self.ends_changed.get();
+        let _permit = self.writing.acquire(1).await;
+        if self.ends_written.get() >= wanted || self.ended.get() {
+            return Ok(());
+        }
+        let changed = self.ends_changed.get();
+        let encoded = encode_ends(&self.ends.borrow());
+        self.data_dir.write_log_ends(&encoded).await?;
+        self.ends_written.set(changed);
+        Ok(())
     }
 
     /// Writes no more: what a clean stop leaves is written by [`super::boot::seal`], from logs that are closed.
@@ -170,4 +234,9 @@ impl<D: Disk> Checkpoints<D> {
         let entry = |kept: &LogOffsets| offset(kept).map(|offset| (kept.key(), offset));
         OffsetCheckpoint { offsets: offsets.values().filter_map(entry).collect() }
     }
+}
+
+/// The content of the file.
+pub fn encode_ends(ends: &BTreeMap<PartitionId, Arc<[u8]>>) -> Vec<u8> {
+    log_ends::encode(ends.iter().map(|(id, note)| (id.topic_id.get(), id.index, &note[..])))
 }

@@ -72,6 +72,18 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<Sha
                 reply_to.send(ShardReply::OffsetsNoted(noted.is_ok()));
             });
         }
+        ShardRequest::NoteEnds(ends) => {
+            let Some(checkpoints) = control.checkpoints.borrow().clone() else {
+                return reply_to.send(ShardReply::OffsetsNoted(false));
+            };
+            spawn_inside(&control.runtime, &control.gates.internals, async move {
+                let noted = checkpoints.note_ends(ends).await;
+                if let Err(error) = &noted {
+                    tracing::warn!(%error, "ends of logs are not noted");
+                }
+                reply_to.send(ShardReply::OffsetsNoted(noted.is_ok()));
+            });
+        }
         other @ (ShardRequest::ApplyImage(_)
         | ShardRequest::Produce(_)
         | ShardRequest::Fetch(_)

@@ -15,6 +15,12 @@ use crate::driver::partition::compaction::CleanerSettings;
 /// An interval of 0 would keep the shard busy.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
+/// How often logs are looked at that may be idle, or want a note.
+const TEND_EVERY: Duration = Duration::from_secs(1);
+/// The notes of all logs are written together: many are not made more often than this.
+const NOTE_MANY_EVERY: Duration = Duration::from_secs(5);
+const FEW_NOTES: usize = 64;
+
 /// Of the memory for frames: as much again may the maps of keys of all shards take, in memory of their own. It is an eighth
 /// of `walser.memory`.
 const COMPACTION_SHARE: usize = 2;
@@ -28,6 +34,28 @@ pub async fn note_offsets(shard: Rc<Shard>) {
         if !moved.is_empty() {
             // A failure is logged where it happens; what has moved further is tried again.
             shard.note_offsets(moved).await;
+        }
+    }
+}
+
+/// Has idle logs give back what they hold for writers, and keeps notes on the ends of all, so that a start after a crash has
+/// nothing to read of what was flushed before.
+pub async fn tend_ends(shard: Rc<Shard>) {
+    shard.wait_image().await;
+    let mut noted = shard.runtime.now();
+    while pause(&shard, TEND_EVERY).await {
+        shard.partitions.rest_idle().await;
+        let wanted = shard.partitions.notes_wanted();
+        let is_due = shard.runtime.now().saturating_since(noted) >= NOTE_MANY_EVERY;
+        if wanted == 0 || (wanted > FEW_NOTES && !is_due) {
+            continue;
+        }
+        let ends = shard.partitions.next_notes().await;
+        noted = shard.runtime.now();
+        let ids: Vec<_> = ends.iter().map(|end| end.id).collect();
+        // A failure is logged where it happens; newer notes are to follow.
+        if !ids.is_empty() && shard.note_ends(ends).await {
+            shard.partitions.notes_are_kept(&ids);
         }
     }
 }

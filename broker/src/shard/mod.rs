@@ -69,6 +69,8 @@ pub struct ShardSettings {
     pub frame_memory_bytes: usize,
     /// Connections the machine has room for; `max.connections` counts below it.
     pub connections_max: usize,
+    /// Files of segments that are kept open, of all shards together.
+    pub open_files_max: usize,
     /// As much for one address; `max.connections.per.ip` and its overrides count below it.
     pub connections_per_ip_max: usize,
     /// Zero keeps idle connections.

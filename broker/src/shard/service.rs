@@ -23,7 +23,7 @@ use super::mesh::{Mesh, PendingReply, ReplyTo};
 use super::placement::ShardId;
 use super::runtime::{self, ShardRuntime};
 use super::{Image, Shard};
-use crate::driver::checkpoints::LogOffsets;
+use crate::driver::checkpoints::{LogEnd, LogOffsets};
 use crate::driver::partition::fetch::{FetchShard, FetchWait, Fetched};
 use crate::driver::partition::offsets::{
     ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery, StartQuery,
@@ -60,6 +60,8 @@ pub enum ShardRequest {
     Control(Command),
     /// Where logs begin and up to where they are durable; for the control executor.
     NoteOffsets(Vec<LogOffsets>),
+    /// What is noted of the ends of logs; for the control executor.
+    NoteEnds(Vec<LogEnd>),
 }
 
 /// From one image to the next.
@@ -96,7 +98,7 @@ pub enum ShardReply {
     FetchSessionClosed,
     /// `None`: the metadata log has failed, or the broker stops.
     Controlled(Option<Reply>),
-    /// Whether the offsets are on stable storage.
+    /// Whether the offsets, or notes, are on stable storage.
     OffsetsNoted(bool),
 }
 
@@ -134,7 +136,9 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
             shard.fetch_sessions.borrow_mut().close(id);
             ShardReply::FetchSessionClosed
         }
-        ShardRequest::Control(_) | ShardRequest::NoteOffsets(_) => unreachable!("this is the control executor's"),
+        ShardRequest::Control(_) | ShardRequest::NoteOffsets(_) | ShardRequest::NoteEnds(_) => {
+            unreachable!("this is the control executor's")
+        }
     }
 }
 
@@ -189,6 +193,13 @@ impl Shard {
     pub async fn note_offsets(self: &Rc<Self>, offsets: Vec<LogOffsets>) -> bool {
         let control = ShardId::new(self.placement.shard_count());
         let noted = self.dispatch(control, ShardRequest::NoteOffsets(offsets)).await.reply().await;
+        matches!(noted, Ok(ShardReply::OffsetsNoted(true)))
+    }
+
+    /// Has notes on the ends of logs kept for the next start; true when they are on stable storage.
+    pub async fn note_ends(self: &Rc<Self>, ends: Vec<LogEnd>) -> bool {
+        let control = ShardId::new(self.placement.shard_count());
+        let noted = self.dispatch(control, ShardRequest::NoteEnds(ends)).await.reply().await;
         matches!(noted, Ok(ShardReply::OffsetsNoted(true)))
     }
 

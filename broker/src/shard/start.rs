@@ -5,6 +5,7 @@
 //! their logs; the mesh goes quiet and the executors end. Every step has a deadline.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -374,6 +375,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
             node_id: parts.settings.config.node_id,
             decompressed_bytes_max: parts.settings.frame_memory_bytes / DECOMPRESSED_SHARE,
             tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
+            open_files_max: parts.settings.open_files_max / shard_count,
             journal: journal_settings(&parts, shard_count),
             metrics: Arc::clone(&metrics),
         },
@@ -448,6 +450,7 @@ fn start_internals(shard: &Rc<Shard>) {
     let timing = async move { or(timer, internals.closing()).await };
     spawn_inside(&shard.runtime, &shard.gates.internals, timing);
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::note_offsets(Rc::clone(shard)));
+    spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::tend_ends(Rc::clone(shard)));
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::apply_retention(Rc::clone(shard)));
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::compact(Rc::clone(shard)));
     let reaping = Rc::clone(shard);
@@ -544,10 +547,12 @@ async fn run_control(parts: ControlParts) {
                 control.gates.drivers.close();
                 wait_empty_until(&control.runtime, &control.gates.drivers, CUT_WAIT).await;
                 let checkpoints = control.checkpoints.take();
+                let mut ends = BTreeMap::new();
                 if let Some(checkpoints) = checkpoints {
                     checkpoints.end().await;
+                    ends = checkpoints.ends();
                 }
-                if let Err(error) = boot::seal(&data_dir, &closed, logs == Stopped::Clean).await {
+                if let Err(error) = boot::seal(&data_dir, &closed, ends, logs == Stopped::Clean).await {
                     tracing::error!(%error, "the stop is not noted as clean; the next start recovers");
                     stopped = Stopped::Late;
                 }
@@ -574,11 +579,12 @@ async fn boot(
     boot::settle(&data_dir, &found, &image, config.node_id).await?;
     // From now on a crash counts as one.
     let is_clean = data_dir.take_clean_mark().await.map_err(BootError::from)?;
-    let mut made = boot::settle_journals(&data_dir, &control.runtime, &image, config.node_id, is_clean).await?;
+    let ends = data_dir.read_log_ends().await.map_err(BootError::from)?;
+    let mut made = boot::settle_journals(&data_dir, &control.runtime, &image, config.node_id, &ends, is_clean).await?;
     // Where another topic's directory had the name, what the checkpoints say is of that one.
     made.retain(|dir| found.binary_search_by(|known| known.dir_name.cmp(&dir.dir_name)).is_err());
     found.extend(made);
-    let opened = Checkpoints::open(data_dir.clone(), Arc::clone(&image), &found).await;
+    let opened = Checkpoints::open(data_dir.clone(), Arc::clone(&image), &found, ends).await;
     let checkpoints = opened.map_err(BootError::from)?;
     let left = boot::read(&checkpoints, is_clean);
     control.checkpoints.replace(Some(Rc::clone(&checkpoints)));

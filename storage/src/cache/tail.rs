@@ -178,6 +178,11 @@ impl Tail {
         Some(found)
     }
 
+    /// Gives back memory that is there for more batches.
+    pub fn shrink(&self) {
+        self.batches.borrow_mut().shrink_to_fit();
+    }
+
     /// False when the oldest batch is pinned, and when there is none.
     fn evict_oldest(&self) -> bool {
         let mut batches = self.batches.borrow_mut();

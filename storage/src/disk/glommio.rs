@@ -20,12 +20,17 @@ use futures_lite::FutureExt as _;
 use glommio::GlommioError;
 use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
 
-use super::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode, Space};
+use super::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode, Space, unless_missing};
 use crate::limits::{DISK_OPERATIONS_IN_FLIGHT_MAX, DISK_READ_STEP_BYTES, REMOVAL_PAUSE, REMOVAL_STEP_BYTES};
 use crate::runtime::channel::Semaphore;
 use crate::runtime::glommio::guarded;
+use crate::runtime::side_by_side::side_by_side;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Small files read, or directories listed, in one go on a helper thread: some milliseconds.
+const PATHS_PER_BATCH: usize = 256;
+/// As many as there are helper threads.
+const BATCHES_AT_ONCE: usize = 2;
 const _: () = assert!(DISK_READ_STEP_BYTES.is_multiple_of(BLOCK_BYTES));
 
 /// One shard's disk; clones share the bound on operations in flight. It must be used only inside that shard's executor.
@@ -49,6 +54,26 @@ impl GlommioDisk {
     ) -> io::Result<T> {
         let _permit = self.in_flight.acquire(1).await;
         guarded(glommio::executor().spawn_blocking(call)).await
+    }
+}
+
+impl GlommioDisk {
+    /// The same call for many paths: most of what one costs is the way to a helper thread and back.
+    async fn in_batches<T: Send + 'static>(
+        &self,
+        paths: Vec<PathBuf>,
+        call: impl Fn(&Path) -> io::Result<T> + Clone + Send + 'static,
+    ) -> io::Result<Vec<T>> {
+        let mut results = Vec::with_capacity(paths.len());
+        let batches: Vec<Vec<PathBuf>> = paths.chunks(PATHS_PER_BATCH).map(<[PathBuf]>::to_vec).collect();
+        let work = async |batch: Vec<PathBuf>| {
+            let call = call.clone();
+            self.blocking(move || batch.iter().map(|path| call(path)).collect::<io::Result<Vec<T>>>()).await
+        };
+        for batch in side_by_side(batches, BATCHES_AT_ONCE, work).await? {
+            results.extend(batch);
+        }
+        Ok(results)
     }
 }
 
@@ -93,6 +118,14 @@ impl Disk for GlommioDisk {
         self.blocking(move || blocking::list_dir(&path)).await
     }
 
+    async fn list_dirs(&self, dirs: Vec<PathBuf>) -> io::Result<Vec<Option<Vec<DirEntry>>>> {
+        self.in_batches(dirs, |dir| unless_missing(blocking::list_dir(dir))).await
+    }
+
+    async fn read_files(&self, paths: Vec<PathBuf>, bytes_max: usize) -> io::Result<Vec<Option<Bytes>>> {
+        self.in_batches(paths, move |path| unless_missing(blocking::read_file(path, bytes_max))).await
+    }
+
     async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (from.to_owned(), to.to_owned());
         self.blocking(move || blocking::rename(&from, &to)).await
@@ -124,6 +157,15 @@ impl Disk for GlommioDisk {
         self.blocking(move || blocking::sync_dir(&path)).await
     }
 
+    fn syncs_all(&self) -> bool {
+        true
+    }
+
+    async fn sync_all(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.blocking(move || blocking::sync_all(&path)).await
+    }
+
     async fn space(&self, path: &Path) -> io::Result<Space> {
         let path = path.to_owned();
         self.blocking(move || blocking::space(&path)).await
@@ -144,8 +186,10 @@ fn explain_open(error: io::Error, path: &Path) -> io::Error {
 
 #[expect(clippy::disallowed_methods, reason = "runs on helper threads, never on a shard")]
 mod blocking {
-    use std::io;
+    use std::io::{self, Read as _};
     use std::path::Path;
+
+    use bytes::Bytes;
 
     use super::{DirEntry, REMOVAL_STEP_BYTES, Space};
 
@@ -201,6 +245,17 @@ mod blocking {
         }
         entries.sort();
         Ok(entries)
+    }
+
+    pub fn sync_all(path: &Path) -> io::Result<()> {
+        // What could not be written is told since Linux 5.8.
+        Ok(nix::unistd::syncfs(std::fs::File::open(path)?)?)
+    }
+
+    pub fn read_file(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
+        let mut content = Vec::new();
+        std::fs::File::open(path)?.take(bytes_max as u64).read_to_end(&mut content)?;
+        Ok(content.into())
     }
 
     pub fn space(path: &Path) -> io::Result<Space> {

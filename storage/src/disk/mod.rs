@@ -44,6 +44,34 @@ pub trait Disk: Clone + 'static {
     fn create_dir_all(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
     /// Entries in ascending order of name.
     fn list_dir(&self, path: &Path) -> impl Future<Output = io::Result<Vec<DirEntry>>>;
+    /// As [`Disk::list_dir`], for many; `None` for those that are not there.
+    fn list_dirs(&self, dirs: Vec<PathBuf>) -> impl Future<Output = io::Result<Vec<Option<Vec<DirEntry>>>>> {
+        async move {
+            let mut lists = Vec::with_capacity(dirs.len());
+            for dir in dirs {
+                lists.push(unless_missing(self.list_dir(&dir).await)?);
+            }
+            Ok(lists)
+        }
+    }
+    /// Whole small files; `None` for those that are not there. One that is longer than `bytes_max` comes cut off there.
+    fn read_files(
+        &self,
+        paths: Vec<PathBuf>,
+        bytes_max: usize,
+    ) -> impl Future<Output = io::Result<Vec<Option<bytes::Bytes>>>> {
+        async move {
+            let mut contents = Vec::with_capacity(paths.len());
+            for path in paths {
+                let content = match unless_missing(self.open(&path, OpenMode::Read).await)? {
+                    Some(file) => Some(file.read_at(0, bytes_max).await?),
+                    None => None,
+                };
+                contents.push(content);
+            }
+            Ok(contents)
+        }
+    }
     fn rename(&self, from: &Path, to: &Path) -> impl Future<Output = io::Result<()>>;
     fn remove_file(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
     /// Removes a file that is not needed any more, one file at a time and a large one in pieces, so that who waits for the
@@ -53,8 +81,26 @@ pub trait Disk: Clone + 'static {
     fn remove_dir(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
     /// Makes names made, renamed or removed in this directory durable.
     fn sync_dir(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
+    /// Whether there is [`Disk::sync_all`].
+    fn syncs_all(&self) -> bool {
+        false
+    }
+    /// Makes everything durable that was written to or named on the file system that holds `path` before the call, whoever
+    /// did it: instead of very many flushes.
+    fn sync_all(&self, path: &Path) -> impl Future<Output = io::Result<()>> {
+        let _ = path;
+        async { Err(io::ErrorKind::Unsupported.into()) }
+    }
     /// Total and free bytes of the file system that holds `path`.
     fn space(&self, path: &Path) -> impl Future<Output = io::Result<Space>>;
+}
+
+fn unless_missing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Capacity of a file system.

@@ -59,6 +59,19 @@ impl OffsetIndex {
         above.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(0, |entry| entry.position)
     }
 
+    /// Entries that are at least `step_bytes` apart: fewer, and as right.
+    pub fn thinned(&self, step_bytes: u64) -> Self {
+        let mut next = 0;
+        let far_enough = |entry: &&Entry| {
+            let is_far_enough = u64::from(entry.position) >= next;
+            if is_far_enough {
+                next = u64::from(entry.position) + step_bytes;
+            }
+            is_far_enough
+        };
+        Self { base_offset: self.base_offset, entries: self.entries.iter().filter(far_enough).copied().collect() }
+    }
+
     /// Drops entries for positions at or behind `position`.
     pub fn truncate(&mut self, position: u32) {
         let keep = self.entries.partition_point(|entry| entry.position < position);
@@ -114,6 +127,8 @@ mod tests {
         for (offset, want) in [(0, 0), (100, 0), (108, 0), (109, 500), (110, 500), (119, 1000), (500, 2000)] {
             assert_eq!(index.position_before(offset), want, "offset {offset}");
         }
+        assert_eq!(index.thinned(900).position_before(119), 500);
+        assert_eq!(index.thinned(900).position_before(129), 2000);
         index.truncate(2000);
         assert_eq!(index.position_before(500), 1000);
     }

@@ -64,6 +64,12 @@ impl TimeIndex {
         above.checked_sub(1).and_then(|at| self.entries.get(at)).map(|&entry| self.absolute(entry))
     }
 
+    /// At most so many of the entries: fewer, and as right.
+    pub fn thinned(&self, entries_max: usize) -> Self {
+        let step = self.entries.len().div_ceil(entries_max.max(1)).max(1);
+        Self { base_offset: self.base_offset, entries: self.entries.iter().step_by(step).copied().collect() }
+    }
+
     /// Drops entries for offsets at or above `end_offset`.
     pub fn truncate(&mut self, end_offset: i64) {
         let keep = self.entries.partition_point(|&(_, rel)| self.base_offset + i64::from(rel) < end_offset);
@@ -122,6 +128,8 @@ mod tests {
         assert_eq!(index.entry_at_or_below(999), None);
         assert_eq!(index.entry_at_or_below(1999), Some(TimestampOffset { timestamp: 1000, offset: 12 }));
         assert_eq!(index.last(), Some(TimestampOffset { timestamp: 2000, offset: 18 }));
+        assert_eq!(index.thinned(1).entry_at_or_below(5000), Some(TimestampOffset { timestamp: 1000, offset: 12 }));
+        assert_eq!(index.thinned(2), index);
         index.truncate(18);
         assert_eq!(index.last(), Some(TimestampOffset { timestamp: 1000, offset: 12 }));
     }

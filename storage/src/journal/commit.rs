@@ -236,6 +236,11 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
         inner.is_held.get() && inner.wal.live_bytes() >= inner.options.live_bytes_max
     }
 
+    /// Of the record that was appended last; 0 before the first.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.inner.wal.next_sequence() - 1
+    }
+
     /// A log begins a round with batches that the journal does not take.
     pub(crate) fn begin_direct(&self) -> DirectRound {
         DirectRound::begin(&self.inner.direct_rounds)

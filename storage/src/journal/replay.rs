@@ -60,7 +60,7 @@ pub struct Replayed {
     pub records: u64,
     /// Of them those of logs that the metadata does not know.
     pub dropped_records: u64,
-    /// Of them those of segments that were complete.
+    /// Of them those of segments that were complete, and those that are known to be in their segments.
     pub void_records: u64,
     /// Written into segments.
     pub bytes: u64,
@@ -111,10 +111,22 @@ pub async fn replay<D: Disk, R: Runtime>(
     runtime: &R,
     locate: impl Fn(Uuid, i32) -> Option<String>,
 ) -> Result<Replayed, ReplayError> {
+    replay_unsettled(data_dir, runtime, locate, |_, _, _| false).await
+}
+
+/// As [`replay`], without the records of which `is_settled` says that they are in their segments, durably: by topic id,
+/// partition and sequence.
+pub async fn replay_unsettled<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: &R,
+    locate: impl Fn(Uuid, i32) -> Option<String>,
+    is_settled: impl Fn(Uuid, i32, u64) -> bool,
+) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed::default();
     for folder in find_folders(data_dir).await?.unwrap_or_default().live {
-        let found = read_folder(data_dir, runtime, &folder).await?;
+        let found = read_folder(data_dir, runtime, &folder, &is_settled).await?;
         replayed.folders += 1;
+        replayed.void_records += found.settled_records;
         replayed.records += found.records;
         replayed.torn_tails += usize::from(found.recovered.torn_tail.is_some());
         let mut logs = Vec::new();
@@ -194,6 +206,7 @@ async fn find_folders<D: Disk>(data_dir: &DataDir<D>) -> Result<Option<Folders>,
 struct Found {
     logs: BTreeMap<(Uuid, i32), BTreeMap<i64, Vec<Piece>>>,
     records: u64,
+    settled_records: u64,
     recovered: Recovered,
 }
 
@@ -201,12 +214,17 @@ async fn read_folder<D: Disk, R: Runtime>(
     data_dir: &DataDir<D>,
     runtime: &R,
     folder: &Path,
+    is_settled: &impl Fn(Uuid, i32, u64) -> bool,
 ) -> Result<Found, ReplayError> {
     let mut logs = BTreeMap::<_, BTreeMap<_, Vec<Piece>>>::new();
-    let (mut records, mut bad) = (0, None);
+    let (mut records, mut settled_records, mut bad) = (0, 0, None);
     let mut take = |sequence: u64, payload: Bytes| match decode(payload) {
         Ok((place, bytes)) => {
             records += 1;
+            if is_settled(place.topic_id, place.partition, sequence) {
+                settled_records += 1;
+                return;
+            }
             let segments = logs.entry((place.topic_id, place.partition)).or_default();
             segments.entry(place.base_offset).or_default().push(Piece { position: place.position, bytes });
         }
@@ -218,7 +236,7 @@ async fn read_folder<D: Disk, R: Runtime>(
     let recovered = recovered.map_err(|source| ReplayError::of_folder(folder, source))?;
     match bad {
         Some((sequence, source)) => Err(ReplayError::BadRecord { folder: folder.to_path_buf(), sequence, source }),
-        None => Ok(Found { logs, records, recovered }),
+        None => Ok(Found { logs, records, settled_records, recovered }),
     }
 }
 

@@ -10,15 +10,17 @@ use walser_protocol::records::batch::BatchMut;
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::types::Uuid;
 
-use super::replay::{Replayed, discard, replay};
+use super::replay::{Replayed, discard, replay, replay_unsettled};
 use super::{JOURNAL_DIR, Journal, JournalHandle, JournalOptions, folder};
 use crate::cache::tail::TailBudget;
 use crate::data_dir::DataDir;
 use crate::disk::Disk;
 use crate::disk::simulated::{SimulatedDisk, SimulatedDiskOptions};
 use crate::error::{AppendError, ReadError};
+use crate::log::known_end::{KnownEnd, journaled_through};
 use crate::log::tests::read_all;
 use crate::log::{Append, Durability, Log, LogConfig, OpenLog, ReadRequest, RecoveryReport};
+use crate::open_files::OpenFiles;
 use crate::runtime::Runtime;
 use crate::runtime::prng::{Prng, seeds};
 use crate::runtime::simulated::SimulatedRuntime;
@@ -71,6 +73,9 @@ struct World {
     shape: Shape,
 }
 
+/// What is noted of the end of one log.
+type Note = Option<Vec<u8>>;
+
 /// What a start makes of the data directory.
 struct Running {
     journal: SimulatedJournal,
@@ -104,11 +109,20 @@ impl World {
     /// As a broker starts: what the journals hold goes into the segments, then there is a new journal. `points` are the
     /// recovery points, or the ends that a clean stop has left.
     async fn start(&self, is_clean: bool, points: &[Option<i64>]) -> Running {
+        self.start_with_notes(is_clean, points, &[]).await
+    }
+
+    /// The same with what was noted of the ends of logs.
+    async fn start_with_notes(&self, is_clean: bool, points: &[Option<i64>], notes: &[Note]) -> Running {
+        let note = |partition: i32| notes.get(usize::try_from(partition).expect("few"))?.as_deref();
         let data_dir = self.data_dir();
         let mut replayed = Replayed::default();
         if !is_clean {
             let locate = |id, _| (id == TOPIC_ID).then(|| TOPIC.to_owned());
-            replayed = replay(&data_dir, &self.runtime, locate).await.unwrap_or_else(|error| panic!("{error}"));
+            let is_settled =
+                |_, partition, sequence| note(partition).is_some_and(|note| sequence <= journaled_through(note));
+            let outcome = replay_unsettled(&data_dir, &self.runtime, locate, is_settled).await;
+            replayed = outcome.unwrap_or_else(|error| panic!("{error}"));
         }
         discard(&data_dir).await.expect("no fault");
         let options = JournalOptions {
@@ -120,20 +134,26 @@ impl World {
         };
         let journal = Journal::open(self.disk.clone(), self.runtime.clone(), options).await.expect("no fault");
         let budget = TailBudget::new(self.shape.tail_bytes);
+        // Fewer than there are logs.
+        let open_files = OpenFiles::new(2);
         let (mut logs, mut reports) = (Vec::new(), Vec::new());
         for partition in 0..self.shape.partitions {
             let dir = data_dir.create_partition(TOPIC, partition, TOPIC_ID).await.expect("no fault");
             let open = OpenLog {
                 disk: self.disk.clone(),
+                open_files: Rc::clone(&open_files),
                 runtime: self.runtime.clone(),
                 budget: Rc::clone(&budget),
                 journal: Some(JournalHandle { journal: journal.clone(), topic_id: TOPIC_ID, partition }),
                 dir,
-                config: self.config(),
+                config: self.config().into(),
                 is_clean,
                 recovery_point: points.get(logs.len()).copied().flatten(),
                 log_start_offset: None,
                 first_dirty_offset: None,
+                entries: None,
+                defers_sync: false,
+                known_end: note(partition).map(|note| Rc::new(KnownEnd::decode(note).expect("a note"))),
                 now_ms: NOW,
             };
             let (log, report) = Log::open(open).await.expect("no fault");
@@ -165,15 +185,16 @@ impl World {
 }
 
 impl Running {
-    /// A clean stop; the ends of the logs.
-    async fn stop(self) -> Vec<Option<i64>> {
-        let mut ends = Vec::new();
+    /// A clean stop; the ends of the logs, and what there is to note of them.
+    async fn stop_with_notes(self) -> (Vec<Option<i64>>, Vec<Note>) {
+        let (mut ends, mut notes) = (Vec::new(), Vec::new());
         for log in &self.logs {
             let closed = log.close().await.unwrap_or_else(|error| panic!("{}: {error}", log.dir().display()));
             ends.push(Some(closed.log_end_offset));
+            notes.push(log.next_note().await.expect("no fault"));
         }
         self.journal.close().await.expect("no fault");
-        ends
+        (ends, notes)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::data_dir::partition::{SyncNamesError, sync_names};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline};
 use crate::journal::DirectRound;
+use crate::open_files::OpenFile;
 use crate::runtime::{Instant, Runtime};
 use crate::segment::Segment;
 use crate::segment::writer::{BlockWriter, LastBlock};
@@ -190,6 +191,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         if let Some(through) = round.leaving {
             self.journal_anew(writer, through)?;
         }
+        if round.gives_back {
+            self.give_back(writer).await?;
+        }
         Ok(())
     }
 
@@ -229,7 +233,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         // The commit task is the only writer, so this is still the end when the syncs are done.
         let end_offset = self.inner.written_end_offset.get();
         for segment in &segments {
-            let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+            let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
             file.sync_data().await.map_err(|e| Failure::Lost(DiskError::new("sync", segment.path(), e)))?;
         }
         self.inner.state.borrow_mut().unsynced = Unsynced::default();
@@ -242,9 +246,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     /// The segment's file, made when there is none yet. A new file's name is durable before anything in it is acknowledged,
     /// and the segments before it are: what the journal has of those is void once the file is there.
-    async fn open_for_writing(&self, segment: &Segment<D::File>) -> Result<D::File, Failure> {
+    async fn open_for_writing(&self, segment: &Segment<D::File>) -> Result<OpenFile<D::File>, Failure> {
         if segment.is_name_durable() {
-            let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+            let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
             if segment.first_timestamp().is_none() && segment.written_bytes() > 0 {
                 learn_first_timestamp(segment, &file).await;
             }
@@ -262,8 +266,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     /// Makes the segment's file if there is none, and its name durable.
-    pub(super) async fn make_file(&self, segment: &Segment<D::File>) -> Result<D::File, DiskError> {
-        let file = segment.file(&self.inner.disk, OpenMode::CreateOrOpen).await?;
+    pub(super) async fn make_file(&self, segment: &Segment<D::File>) -> Result<OpenFile<D::File>, DiskError> {
+        let file = segment.file(&self.inner.files, OpenMode::CreateOrOpen).await?;
         sync_dir(&self.inner.disk, &self.inner.dir).await?;
         segment.note_name_durable();
         Ok(file)
@@ -345,7 +349,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 }
 
 /// Only decides when the segment is rolled, so a failure is left to whoever reads that batch.
-async fn learn_first_timestamp<F: File>(segment: &Segment<F>, file: &F) {
+pub(super) async fn learn_first_timestamp<F: File>(segment: &Segment<F>, file: &F) {
     let read: io::Result<Bytes> = file.read_at(0, BATCH_HEADER_BYTES).await;
     if let Some(header) = read.ok().and_then(|bytes| BatchHeader::read(&bytes)) {
         segment.set_first_timestamp(header.max_timestamp);

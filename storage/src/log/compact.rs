@@ -22,6 +22,7 @@ use crate::compaction::throttle::Throttle;
 use crate::compaction::transactions::{AbortedSearch, AbortedTransaction, Transactions};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{DiskError, ReadError};
+use crate::open_files::OpenFile;
 use crate::runtime::channel::Permit;
 use crate::runtime::{Instant, Runtime};
 use crate::segment::reader::{Scanner, last_offset};
@@ -114,7 +115,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 log_start_offset: state.log_start_offset,
                 first_dirty_offset: state.first_dirty_offset,
                 // What is not finished is being worked on.
-                stable_end_offset: stable_end_offset.min(state.recovery_point),
+                stable_end_offset: stable_end_offset.min(state.recovery_point).min(state.notes.compactable_to()),
                 active_base_offset,
             };
             let segments: Vec<_> = state.segments.range(..active_base_offset).map(|(_, s)| Rc::clone(s)).collect();
@@ -139,7 +140,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     async fn first_batch_ms(&self, segment: &Segment<D::File>) -> Result<Option<i64>, ReadError> {
         if segment.first_timestamp().is_none() && segment.written_bytes() > 0 {
-            let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+            let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
             let failed = |e| DiskError::new("read", segment.path(), e);
             let bytes = file.read_at(0, BATCH_HEADER_BYTES).await.map_err(failed)?;
             if let Some(header) = BatchHeader::read(&bytes) {
@@ -270,7 +271,7 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
         map.reach(from_offset - 1);
         for segment in segments.iter().filter(|segment| segment.end_offset() > from_offset) {
             let position = self.log.position_before(segment, from_offset).await?;
-            let file = segment.file(&self.log.inner.disk, OpenMode::ReadWrite).await?;
+            let file = segment.file(&self.log.inner.files, OpenMode::ReadWrite).await?;
             let mut scanner = Scanner::new(segment, &file, position, self.limits.read_bytes);
             while let Some((header, total)) = scanner.peek().await? {
                 self.note_moved(total).await?;
@@ -322,7 +323,7 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
         let mut search = AbortedSearch::default();
         let mut scratch = Vec::new();
         for segment in segments.iter().filter(|segment| segment.written_bytes() > 0) {
-            let file = segment.file(&self.log.inner.disk, OpenMode::ReadWrite).await?;
+            let file = segment.file(&self.log.inner.files, OpenMode::ReadWrite).await?;
             let mut scanner = Scanner::new(segment, &file, 0, self.limits.read_bytes);
             while let Some((header, total)) = scanner.peek().await? {
                 self.note_moved(total).await?;
@@ -394,7 +395,7 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
         writing: &mut Writing<'_, D, R>,
         aborted: &mut Option<Vec<AbortedTransaction>>,
     ) -> Result<(), CompactError> {
-        let file = source.file(&self.log.inner.disk, OpenMode::ReadWrite).await?;
+        let file = source.file(&self.log.inner.files, OpenMode::ReadWrite).await?;
         let mut scanner = Scanner::new(source, &file, 0, self.limits.read_bytes);
         while let Some((header, total)) = scanner.peek().await? {
             if is_transactional(&header) && aborted.is_none() {
@@ -486,7 +487,7 @@ struct Writing<'a, D: Disk, R: Runtime> {
     segment: Rc<Segment<D::File>>,
     /// The only source, while nothing of it has changed: it would be written for nothing.
     same_as: Option<Rc<Segment<D::File>>>,
-    file: Option<D::File>,
+    file: Option<OpenFile<D::File>>,
     writer: BlockWriter,
     pending: Vec<Bytes>,
     pending_bytes: usize,
@@ -527,15 +528,15 @@ impl<'a, D: Disk, R: Runtime> Writing<'a, D, R> {
         Ok(())
     }
 
-    async fn open(&mut self) -> Result<D::File, DiskError> {
+    async fn open(&mut self) -> Result<OpenFile<D::File>, DiskError> {
         if let Some(file) = &self.file {
             return Ok(file.clone());
         }
         let path = self.path(CLEANED_LOG_SUFFIX);
         let opened = self.log.inner.disk.open(&path, OpenMode::CreateNew).await;
-        let file = opened.map_err(|e| DiskError::new("create", &path, e))?;
+        let file = OpenFile::uncounted(opened.map_err(|e| DiskError::new("create", &path, e))?);
         self.file = Some(file.clone());
-        self.segment.adopt_file(file.clone());
+        self.segment.hold_file(file.clone());
         Ok(file)
     }
 

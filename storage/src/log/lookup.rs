@@ -166,7 +166,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let not_before = known.map_or(wanted.from_offset, |known| known.offset.max(wanted.from_offset));
             u64::from(indexes.offset.position_before(not_before))
         };
-        let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+        let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
         let mut scanner = Scanner::new(segment, &file, position, usize::MAX);
         let mut pace = Pace::new(&self.inner.runtime);
         while let Some((header, total)) = scanner.peek().await? {

@@ -14,9 +14,11 @@
 mod append;
 mod commit;
 mod compact;
+pub mod known_end;
 mod lookup;
 mod read;
 mod recovery;
+mod rest;
 mod retention;
 mod room;
 mod round;
@@ -40,6 +42,7 @@ use crate::disk::{Disk, File};
 use crate::error::{DiskError, LogOffline};
 use crate::journal::JournalHandle;
 use crate::leader_epoch::{EpochEndOffset, EpochEntry, LEADER_EPOCH_FILE, LeaderEpochs};
+use crate::open_files::Files;
 use crate::producer_state::{ProducerEntry, ProducerStates};
 use crate::runtime::channel::{Gate, Notify, Semaphore};
 use crate::runtime::{Instant, Runtime};
@@ -130,6 +133,7 @@ impl<D: Disk, R: Runtime> Clone for Log<D, R> {
 
 struct Inner<D: Disk, R: Runtime> {
     disk: D,
+    files: Files<D>,
     runtime: R,
     dir: PathBuf,
     tail: Rc<Tail>,
@@ -170,7 +174,8 @@ enum Health {
 }
 
 struct State<F> {
-    config: LogConfig,
+    /// Of all logs of a topic the same.
+    config: Rc<LogConfig>,
     /// By base offset; never empty. The last one is appended to.
     segments: BTreeMap<i64, Rc<Segment<F>>>,
     log_start_offset: i64,
@@ -219,6 +224,12 @@ struct State<F> {
     is_compacting_over: bool,
     /// A segment that is taking the place of others.
     swap: Option<Rc<swap::Swap<F>>>,
+    /// What is noted of the log's end for the next start.
+    notes: rest::Notes,
+    /// The log is idle and is to give back what it holds for writers.
+    is_rest_due: bool,
+    /// The log end for which it has.
+    rested_at: i64,
     /// Counts replacements of segments: who read in between may have met names that were somebody else's.
     exchanges: u64,
     /// Counts uses of segments, so that the indexes of the least recently used are forgotten first.
@@ -238,7 +249,7 @@ struct Staged<F> {
 
 impl<D: Disk, R: Runtime> Log<D, R> {
     fn from_parts(
-        disk: D,
+        files: Files<D>,
         runtime: R,
         dir: PathBuf,
         budget: Rc<TailBudget>,
@@ -247,7 +258,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     ) -> Self {
         let log_end_offset = state.log_end_offset;
         let inner = Inner {
-            disk,
+            disk: files.disk.clone(),
+            files,
             runtime,
             dir,
             tail: Tail::new(budget, log_end_offset),
@@ -341,12 +353,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     pub fn config(&self) -> LogConfig {
-        self.inner.state.borrow().config.clone()
+        LogConfig::clone(&self.inner.state.borrow().config)
     }
 
     /// Takes effect with the next append, read or commit.
-    pub fn set_config(&self, config: LogConfig) {
-        self.inner.state.borrow_mut().config = config;
+    pub fn set_config(&self, config: impl Into<Rc<LogConfig>>) {
+        self.inner.state.borrow_mut().config = config.into();
         self.inner.ring();
         // A higher level asks something of what is there already.
         self.start_commit();

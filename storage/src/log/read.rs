@@ -100,7 +100,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 break;
             }
             let position = self.position_before(&segment, request.offset).await?;
-            let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+            let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
             match read(&segment, &file, position, bounds).await? {
                 Found::Bounded => break,
                 Found::EndOfSegment => next = self.segment_behind(&segment),
@@ -184,7 +184,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     async fn build_indexes(&self, segment: &Segment<D::File>) -> Result<(OffsetIndex, TimeIndex), ReadError> {
         let interval_bytes = self.inner.state.borrow().config.index_interval_bytes;
-        let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+        let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
         // Only what the files were to describe: batches appended since have their entries in memory.
         let shadow = Segment::<D::File>::new(&self.inner.dir, segment.base_offset(), 0);
         let mut scanner = Scanner::new(segment, &file, 0, usize::MAX);

@@ -1,7 +1,9 @@
 //! Opening a log: what a clean stop left is trusted, what a crash left is looked at.
 //!
 //! After a clean stop the log ends at the recovery point and no segment is opened. Otherwise every segment from the
-//! recovery point on is scanned: each batch's CRC, the order of offsets, indexes, epochs and producers built anew. Where
+//! recovery point on is scanned: each batch's CRC, the order of offsets, indexes, epochs and producers built anew. Of the
+//! segment that a [note](super::known_end) speaks of only what lies behind the place that is noted, and when the file ends
+//! there it is not opened. Where
 //! the batches end before the files do, there are two cases. At most [`GROUP_BYTES_MAX`] of batches are in flight at a
 //! time, so bad bytes within that of the end are an append that was never acknowledged: they are cut off, and said so.
 //! Good batches further behind prove that the bad bytes had been acknowledged once: nothing is cut, the log is served up
@@ -15,10 +17,11 @@ use walser_protocol::records::batch::{BatchHeader, BatchView};
 
 use crate::cache::tail::TailBudget;
 use crate::checkpoint::{self, TEMPORARY_SUFFIX, sync_dir};
-use crate::disk::{Disk, File, OpenMode};
+use crate::disk::{DirEntry, Disk, File, OpenMode};
 use crate::error::{Corruption, DiskError, LogOffline, OpenError, ReadError};
 use crate::journal::JournalHandle;
 use crate::leader_epoch::{LEADER_EPOCH_FILE, LeaderEpochs};
+use crate::open_files::{Files, OpenFile, OpenFiles};
 use crate::producer_state::ProducerStates;
 use crate::runtime::Runtime;
 use crate::segment::reader::Scanner;
@@ -28,7 +31,9 @@ use crate::segment::{
 };
 
 use super::commit::Unsynced;
+use super::known_end::KnownEnd;
 use super::read::Pace;
+use super::rest::Notes;
 use super::retention::DELETED_SUFFIX;
 use super::round::GROUP_BYTES_MAX;
 use super::seal::ToSeal;
@@ -38,14 +43,22 @@ use super::{Durability, Health, Log, LogConfig, State};
 pub struct OpenLog<D: Disk, R: Runtime> {
     pub disk: D,
     pub runtime: R,
+    /// Which files of the shard's logs are open.
+    pub open_files: Rc<OpenFiles<D::File>>,
     pub budget: Rc<TailBudget>,
     /// What makes small appends durable; without one the log commits for itself.
     pub journal: Option<JournalHandle<D, R>>,
     /// The partition's directory; it exists.
     pub dir: PathBuf,
-    pub config: LogConfig,
+    /// What is in it, where that was listed just now.
+    pub entries: Option<Vec<DirEntry>>,
+    /// What was noted of its end.
+    pub known_end: Option<Rc<KnownEnd>>,
+    pub config: Rc<LogConfig>,
     /// The data directory was left by a clean stop.
     pub is_clean: bool,
+    /// What was found is not flushed, for the sake of many other logs: [`RecoveryReport::needs_sync`].
+    pub defers_sync: bool,
     /// From `recovery-point-offset-checkpoint`; `None` when it does not name this log.
     pub recovery_point: Option<i64>,
     /// From `log-start-offset-checkpoint`.
@@ -58,6 +71,8 @@ pub struct OpenLog<D: Disk, R: Runtime> {
 /// What opening a log found.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
+    /// The log is not to be used before [`Disk::sync_all`]: it may have what only a killed process knew of.
+    pub needs_sync: bool,
     /// Bytes of batches that were checked; 0 when everything was trusted.
     pub scanned_bytes: u64,
     /// An unacknowledged end that was cut off.
@@ -76,7 +91,7 @@ pub struct Cut {
 
 /// What lies in a partition's directory.
 #[derive(Default)]
-struct Files {
+struct FoundFiles {
     segments: BTreeMap<i64, FoundSegment>,
     snapshots: BTreeSet<i64>,
     /// Base offsets of segments that were taking the place of others.
@@ -101,7 +116,10 @@ struct Recovered<F> {
 impl<D: Disk, R: Runtime> Log<D, R> {
     /// Opens what is in the directory; an empty directory is an empty log.
     pub async fn open(open: OpenLog<D, R>) -> Result<(Self, RecoveryReport), OpenError> {
-        let mut files = find_files(&open.disk, &open.dir).await?;
+        let mut files = match &open.entries {
+            Some(entries) => sort_files(entries),
+            None => find_files(&open.disk, &open.dir).await?,
+        };
         if !files.swaps.is_empty() {
             let segments: Vec<i64> = files.segments.keys().copied().collect();
             for &base_offset in &files.swaps {
@@ -114,12 +132,11 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let log_start_offset = open.log_start_offset.unwrap_or(0).max(first_offset.unwrap_or(0));
         let found: Vec<FoundSegment> = files.segments.values().copied().collect();
         let trusted_to = open.trusted_to(&found);
-        let epochs = if files.has_epochs { read_epochs(&open.disk, &open.dir).await? } else { LeaderEpochs::default() };
         let mut recovered = Recovered {
             segments: BTreeMap::new(),
             to_seal: VecDeque::new(),
-            saved_epochs: epochs.clone(),
-            epochs,
+            saved_epochs: LeaderEpochs::default(),
+            epochs: LeaderEpochs::default(),
             producers: ProducerStates::default(),
             // Offsets are not given twice, even when every file is gone.
             log_end_offset: first_offset.unwrap_or(open.recovery_point.unwrap_or(0).max(log_start_offset)),
@@ -127,14 +144,38 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             is_dir_durable: false,
         };
         let scan_from = recovered.take_trusted(&open, &found, trusted_to);
-        let snapshot_at = recovered.load_producers(&open, &files.snapshots).await?;
+        let known = open.usable_note(&found[scan_from..], recovered.log_end_offset);
+        let snapshot_at = match &known {
+            Some(known) => {
+                (recovered.producers, recovered.epochs) = (known.producers.clone(), known.epochs.clone());
+                if known.epochs_are_saved {
+                    recovered.saved_epochs = known.epochs.clone();
+                }
+                files.snapshots.contains(&known.end_offset).then_some(known.end_offset)
+            }
+            None => {
+                if files.has_epochs {
+                    recovered.epochs = read_epochs(&open.disk, &open.dir).await?;
+                    recovered.saved_epochs = recovered.epochs.clone();
+                }
+                recovered.load_producers(&open, &files.snapshots).await?
+            }
+        };
         let is_untouched = files.segments.is_empty() && files.snapshots.is_empty();
-        if !open.is_clean && !is_untouched {
+        let has_nothing_new = known.as_ref().is_some_and(|known| known.is_all_of(&found[scan_from..]));
+        if !open.is_clean && !is_untouched && !has_nothing_new {
             // A killed process may have made files whose names are not durable yet. Without a segment there is nothing to
             // lose, and the first one's file has the directory synced.
-            sync_dir(&open.disk, &open.dir).await?;
+            recovered.report.needs_sync = open.defers_sync;
+            if !open.defers_sync {
+                sync_dir(&open.disk, &open.dir).await?;
+            }
         }
-        recovered.scan(&open, &found[scan_from..]).await?;
+        if let Some(known) = known.as_ref().filter(|_| has_nothing_new) {
+            recovered.take_known(&open, known);
+        } else {
+            recovered.scan(&open, &found[scan_from..], known.as_deref()).await?;
+        }
         // A snapshot of what was cut off would be believed once the log has grown past it again.
         for &offset in files.snapshots.range(recovered.log_end_offset.saturating_add(1)..) {
             remove_if_there(&open.disk, &file_path(&open.dir, offset, SNAPSHOT_SUFFIX)).await?;
@@ -144,19 +185,42 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             open.is_clean && recovered.report.scanned_bytes == 0 && snapshot_at == Some(recovered.log_end_offset);
         // The first segment's file comes after both.
         recovered.is_dir_durable = first_offset.is_some();
-        Ok(open.finish(recovered, log_start_offset, files.snapshots, is_clean))
+        let notes = known.map(|known| Notes::found(known.base_offset, known.end_offset)).unwrap_or_default();
+        Ok(open.finish(recovered, log_start_offset, files.snapshots, is_clean, notes))
     }
 }
 
 impl<D: Disk, R: Runtime> OpenLog<D, R> {
+    pub(super) fn files(&self) -> Files<D> {
+        Files { disk: self.disk.clone(), open: Rc::clone(&self.open_files) }
+    }
+
     /// Exclusive: the batches below need no look.
     fn trusted_to(&self, found: &[FoundSegment]) -> i64 {
-        let Some(recovery_point) = self.recovery_point else { return 0 };
+        let noted = self.known_end.as_ref().map(|known| known.base_offset);
+        let Some(recovery_point) = self.recovery_point.max(noted) else { return 0 };
         match found.last() {
             // A clean stop has left the last segment finished, and the log's end in the checkpoint.
             Some(last) if self.is_clean && recovery_point >= last.base_offset => i64::MAX,
             _ => recovery_point,
         }
+    }
+
+    /// The note, where it speaks of the first segment that is to be looked at; of a clean log, of its very end. After a
+    /// clean stop somebody else may have had the directory, and says so in the recovery point.
+    fn usable_note(&self, untrusted: &[FoundSegment], trusted_end_offset: i64) -> Option<Rc<KnownEnd>> {
+        let known = self.known_end.as_ref()?;
+        let is_usable = match untrusted.first() {
+            Some(first) => known.base_offset == first.base_offset && known.position <= first.log_bytes,
+            None => known.end_offset == trusted_end_offset,
+        };
+        is_usable.then(|| Rc::clone(known))
+    }
+
+    /// Exclusive: what lies below was on stable storage once.
+    fn durable_to(&self) -> i64 {
+        let noted = self.known_end.as_ref().map_or(0, |known| known.end_offset);
+        self.recovery_point.unwrap_or(0).max(noted)
     }
 
     fn finish(
@@ -165,6 +229,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
         log_start_offset: i64,
         snapshots: BTreeSet<i64>,
         is_clean: bool,
+        notes: Notes,
     ) -> (Log<D, R>, RecoveryReport) {
         let Recovered {
             mut segments,
@@ -221,10 +286,15 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             first_dirty_offset: self.first_dirty_offset.filter(|&offset| offset <= log_end_offset).unwrap_or(0),
             is_compacting_over: false,
             swap: None,
+            notes,
+            is_rest_due: false,
+            // A file that has more than its data is cut when the log is idle.
+            rested_at: if report.needs_sync { -1 } else { log_end_offset },
             exchanges: 0,
             uses: 0,
         };
-        let log = Log::from_parts(self.disk, self.runtime, self.dir, self.budget, self.journal, state);
+        let files = Files { disk: self.disk, open: self.open_files };
+        let log = Log::from_parts(files, self.runtime, self.dir, self.budget, self.journal, state);
         log.start_seal();
         (log, report)
     }
@@ -295,7 +365,7 @@ impl<F: File> Recovered<F> {
         if segment.written_bytes() == 0 {
             return Ok(());
         }
-        let file = segment.file(&open.disk, OpenMode::ReadWrite).await?;
+        let file = segment.file(&open.files(), OpenMode::ReadWrite).await?;
         let mut scanner = Scanner::new(segment, &file, 0, usize::MAX);
         let mut pace = Pace::new(&open.runtime);
         loop {
@@ -317,29 +387,43 @@ impl<F: File> Recovered<F> {
         }
     }
 
-    /// Checks every batch of the segments that are not trusted.
+    /// The last segment has what was noted of it, and no more.
+    fn take_known<D: Disk<File = F>, R: Runtime>(&mut self, open: &OpenLog<D, R>, known: &KnownEnd) {
+        if !self.segments.contains_key(&known.base_offset) {
+            let segment = Segment::known(known, &open.dir, open.now_ms);
+            self.log_end_offset = self.log_end_offset.max(known.end_offset);
+            self.segments.insert(known.base_offset, Rc::new(segment));
+        }
+    }
+
+    /// Checks every batch of the segments that are not trusted, but for those in the first one that `known` speaks of.
     async fn scan<D: Disk<File = F>, R: Runtime>(
         &mut self,
         open: &OpenLog<D, R>,
         found: &[FoundSegment],
+        known: Option<&KnownEnd>,
     ) -> Result<(), OpenError> {
         for (at, segment) in found.iter().enumerate() {
             let later = &found[at + 1..];
-            let (scanned, file, bad) = self.scan_segment(open, segment).await?;
+            let known = known.filter(|_| at == 0);
+            let (scanned, file, bad) = self.scan_segment(open, segment, known).await?;
             let bad = bad.or_else(|| gap(&scanned, later));
             if let Some(bad) = bad {
                 let proof = Proof { found: segment, later, bad: &bad };
-                if proof.was_acknowledged(open, &file).await? {
+                if proof.was_acknowledged(open, &*file).await? {
                     tracing::error!(%bad, "damage in the middle of a log: served up to there, no appends");
                     self.report.corruption = Some(bad);
                 } else {
-                    self.cut(open, &proof, &scanned, &file).await?;
+                    self.cut(open, &proof, &scanned, &*file).await?;
                 }
                 self.take_scanned(scanned, None);
                 return Ok(());
             }
-            if later.is_empty() {
-                cut_file(&file, &scanned).await?;
+            if later.is_empty() && open.defers_sync {
+                // Behind the data are zeros, which stay until the log is idle.
+                self.report.needs_sync = true;
+            } else if later.is_empty() {
+                cut_file(&*file, &scanned).await?;
             } else {
                 file.sync_data().await.map_err(|e| DiskError::new("sync", scanned.path(), e))?;
             }
@@ -364,11 +448,19 @@ impl<F: File> Recovered<F> {
         &mut self,
         open: &OpenLog<D, R>,
         found: &FoundSegment,
-    ) -> Result<(Segment<F>, F, Option<Corruption>), OpenError> {
-        let segment = Segment::new(&open.dir, found.base_offset, open.now_ms);
+        known: Option<&KnownEnd>,
+    ) -> Result<(Segment<F>, OpenFile<F>, Option<Corruption>), OpenError> {
+        let segment = match known {
+            Some(known) => Segment::known(known, &open.dir, open.now_ms),
+            None => Segment::new(&open.dir, found.base_offset, open.now_ms),
+        };
         segment.note_name_durable();
-        let file = segment.file(&open.disk, OpenMode::ReadWrite).await?;
-        let mut scanner = Scanner::new(&segment, &file, 0, usize::MAX).with_limit(found.log_bytes);
+        self.log_end_offset = self.log_end_offset.max(segment.end_offset());
+        let known_bytes = segment.appended_bytes();
+        let file = segment.file(&open.files(), OpenMode::ReadWrite).await?;
+        let mut scanner = Scanner::new(&segment, &file, known_bytes, usize::MAX)
+            .with_limit(found.log_bytes)
+            .with_expected_offset(segment.end_offset());
         let mut pace = Pace::new(&open.runtime);
         let bad = loop {
             match next_checked(&mut scanner).await {
@@ -392,9 +484,9 @@ impl<F: File> Recovered<F> {
         // Zeros behind the data are where the next batch would go.
         let rest = scanner.position();
         let is_zeros =
-            is_zeros(&file, rest, found.log_bytes).await.map_err(|e| DiskError::new("read", segment.path(), e))?;
+            is_zeros(&*file, rest, found.log_bytes).await.map_err(|e| DiskError::new("read", segment.path(), e))?;
         segment.set_written_bytes(segment.appended_bytes());
-        self.report.scanned_bytes += segment.written_bytes();
+        self.report.scanned_bytes += segment.written_bytes() - known_bytes;
         Ok((segment, file, bad.filter(|_| !is_zeros)))
     }
 
@@ -439,7 +531,7 @@ impl Proof<'_> {
         open: &OpenLog<D, R>,
         file: &D::File,
     ) -> Result<bool, OpenError> {
-        if open.recovery_point.is_some_and(|recovery_point| self.bad.offset < recovery_point) {
+        if self.bad.offset < open.durable_to() {
             return Ok(true);
         }
         // Without a flush per append any amount may be in flight.
@@ -459,7 +551,7 @@ impl Proof<'_> {
                 break;
             }
             let segment = Segment::<D::File>::new(&open.dir, later.base_offset, 0);
-            let file = segment.file(&open.disk, OpenMode::ReadWrite).await?;
+            let file = segment.file(&open.files(), OpenMode::ReadWrite).await?;
             if let Some(end) = last_good_end(open, &segment, &file, 0, later.log_bytes, self.bad).await? {
                 distance_bytes = before_bytes + end;
             }
@@ -591,9 +683,13 @@ async fn read_epochs<D: Disk>(disk: &D, dir: &Path) -> Result<LeaderEpochs, Open
     }))
 }
 
-async fn find_files<D: Disk>(disk: &D, dir: &Path) -> Result<Files, DiskError> {
+async fn find_files<D: Disk>(disk: &D, dir: &Path) -> Result<FoundFiles, DiskError> {
     let entries = disk.list_dir(dir).await.map_err(|e| DiskError::new("list", dir, e))?;
-    let mut files = Files::default();
+    Ok(sort_files(&entries))
+}
+
+fn sort_files(entries: &[DirEntry]) -> FoundFiles {
+    let mut files = FoundFiles::default();
     let mut indexes = Vec::new();
     for entry in entries.iter().filter(|entry| !entry.is_dir) {
         match parse_file_name(&entry.name) {
@@ -624,7 +720,7 @@ async fn find_files<D: Disk>(disk: &D, dir: &Path) -> Result<Files, DiskError> {
             None => files.useless.push(entry.name.clone()),
         }
     }
-    Ok(files)
+    files
 }
 
 async fn remove_files<D: Disk>(disk: &D, dir: &Path, names: &[String]) -> Result<(), DiskError> {

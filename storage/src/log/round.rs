@@ -7,6 +7,7 @@
 //! | a flush: roll, close, retention, an idle log | where it was asked for | padded | yes |
 //! | enough that the journal holds, or some for long | what is durable | held back | no |
 //! | the journal wants to let go of records | what is durable | held back, its bytes are journalled anew | yes |
+//! | the log is idle | where it ends | padded, and cut off with the file | yes |
 //!
 //! Where one log alone is busy, the bytes that its large batches leave over are not journalled when more such batches wait by
 //! then: the next round writes them, and the batch they belong to is durable with that round.
@@ -50,6 +51,8 @@ pub(super) struct Round<F> {
     pub journals_end: bool,
     /// Afterwards the journal gets anew what it holds of the unwritten end up to this sequence.
     pub leaving: Option<u64>,
+    /// The log is idle: once all this is done its file is cut to its data.
+    pub gives_back: bool,
 }
 
 impl<D: Disk, R: Runtime> Log<D, R> {
@@ -87,8 +90,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let has_unsynced = !state.unsynced.segments.is_empty() || !parts.is_empty();
         let is_overdue = !is_flushed && state.must_sync(&parts, self.inner.runtime.now());
         let syncs = has_unsynced && ((is_flushed && is_direct) || flushes || leaving.is_some() || is_overdue);
-        let is_nothing = parts.is_empty() && !syncs && leaving.is_none();
-        (!is_nothing).then_some(Round { parts, syncs, journals_end, leaving })
+        let gives_back = std::mem::take(&mut state.is_rest_due);
+        let is_nothing = parts.is_empty() && !syncs && leaving.is_none() && !gives_back;
+        (!is_nothing).then_some(Round { parts, syncs, journals_end, leaving, gives_back })
     }
 
     /// After a refusal: what was only asked for once is wanted still, and a log that has nothing to do would never find out

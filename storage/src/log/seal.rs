@@ -119,7 +119,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         self.load_indexes(segment).await?;
         segment.complete_time_index();
         let failed = |operation| move |e| DiskError::new(operation, segment.path(), e);
-        let file = segment.file(&self.inner.disk, OpenMode::ReadWrite).await?;
+        let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
         file.truncate(segment.written_bytes()).await.map_err(failed("truncate"))?;
         file.sync_data().await.map_err(failed("sync"))?;
         let (offset, time) = {

@@ -112,6 +112,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         rename_if_there(disk, &path(CLEANED_INDEX_SUFFIX), &path(INDEX_SUFFIX)).await?;
         rename_if_there(disk, &path(CLEANED_TIME_INDEX_SUFFIX), &path(TIME_INDEX_SUFFIX)).await?;
         sync_dir(disk, dir).await?;
+        // It is found under its name now.
+        swap.segment.close_file();
         self.inner.state.borrow_mut().swap = None;
         self.forget_old_indexes();
         Ok(())

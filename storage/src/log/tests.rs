@@ -9,6 +9,7 @@ use super::*;
 use crate::disk::OpenMode;
 use crate::disk::simulated::{Operation, SimulatedDisk, SimulatedDiskOptions};
 use crate::error::{AppendError, CommitError, ReadError};
+use crate::open_files::OpenFiles;
 use crate::runtime::prng::{Prng, seeds};
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::validate::ValidBatch;
@@ -50,11 +51,15 @@ impl World {
     fn opening(&self, is_clean: bool, recovery_point: Option<i64>) -> OpenLog<SimulatedDisk, SimulatedRuntime> {
         OpenLog {
             disk: self.disk.clone(),
+            open_files: OpenFiles::new(2),
             runtime: self.runtime.clone(),
             budget: TailBudget::new(self.tail_bytes),
             journal: None,
             dir: DIR.into(),
-            config: self.config.clone(),
+            entries: None,
+            defers_sync: false,
+            known_end: None,
+            config: self.config.clone().into(),
             is_clean,
             recovery_point,
             log_start_offset: None,

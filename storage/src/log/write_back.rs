@@ -17,7 +17,7 @@ use super::round::{Part, Round, WRITE_BACK_BYTES};
 use super::{Durability, Health, Log, State};
 
 /// A log that nobody has written to for so long puts its last block into its segment though it is not full.
-const IDLE_AFTER: Duration = Duration::from_secs(10);
+pub(super) const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 impl From<WalError> for Failure {
     fn from(error: WalError) -> Self {

@@ -23,6 +23,8 @@ use crate::disk::{Disk, File, OpenMode};
 use crate::error::DiskError;
 use crate::index::offset::{OFFSET_ENTRY_BYTES, OffsetIndex};
 use crate::index::time::{TIME_ENTRY_BYTES, TimeIndex, TimestampOffset};
+use crate::log::known_end::KnownEnd;
+use crate::open_files::{Files, OpenFile, Remembered};
 
 pub const LOG_SUFFIX: &str = "log";
 pub const INDEX_SUFFIX: &str = "index";
@@ -83,10 +85,19 @@ pub struct RollLimits {
     pub segment_index_bytes: u32,
 }
 
+/// Where a segment's file is.
+enum SegmentFile<F> {
+    Closed,
+    /// Unless it was closed since, to make room for others.
+    Open(Remembered<F>),
+    /// Not under its name yet, so that it could not be opened again.
+    Held(OpenFile<F>),
+}
+
 pub struct Segment<F> {
     base_offset: i64,
     path: PathBuf,
-    file: RefCell<Option<F>>,
+    file: RefCell<SegmentFile<F>>,
     /// Exclusive: the offset after the last batch.
     end_offset: Cell<i64>,
     /// Bytes of batches, written or not.
@@ -118,7 +129,7 @@ impl<F: File> Segment<F> {
         Self {
             base_offset,
             path: file_path(dir, base_offset, LOG_SUFFIX),
-            file: RefCell::new(None),
+            file: RefCell::new(SegmentFile::Closed),
             end_offset: Cell::new(base_offset),
             appended_bytes: Cell::new(0),
             written_bytes: Cell::new(0),
@@ -147,6 +158,21 @@ impl<F: File> Segment<F> {
         segment.is_largest_known.set(false);
         segment.is_name_durable.set(true);
         segment.indexes.borrow_mut().on_disk = (found.log_bytes > 0).then_some(entries);
+        segment
+    }
+
+    /// A segment of which a part is known and trusted unread.
+    pub fn known(known: &KnownEnd, dir: &Path, now_ms: i64) -> Self {
+        let segment = Self::new(dir, known.base_offset, now_ms);
+        segment.end_offset.set(known.end_offset);
+        segment.appended_bytes.set(known.position);
+        segment.written_bytes.set(known.position);
+        segment.largest.set(known.largest);
+        segment.first_timestamp.set(known.first_timestamp);
+        segment.is_name_durable.set(true);
+        let mut indexes = segment.indexes.borrow_mut();
+        (indexes.offset, indexes.time) = (known.offset_index.clone(), known.time_index.clone());
+        drop(indexes);
         segment
     }
 
@@ -354,29 +380,58 @@ impl<F: File> Segment<F> {
     }
 
     /// The open file, opened when needed.
-    pub async fn file<D: Disk<File = F>>(&self, disk: &D, mode: OpenMode) -> Result<F, DiskError> {
-        if let Some(file) = self.file.borrow().as_ref() {
-            return Ok(file.clone());
+    pub async fn file<D: Disk<File = F>>(&self, files: &Files<D>, mode: OpenMode) -> Result<OpenFile<F>, DiskError> {
+        if let Some(file) = self.open_file() {
+            return Ok(file);
         }
         self.check_not_retired()?;
-        let file = disk.open(&self.path, mode).await.map_err(|e| DiskError::new("open", &self.path, e))?;
+        let file = files.disk.open(&self.path, mode).await.map_err(|e| DiskError::new("open", &self.path, e))?;
         // It may have been replaced meanwhile, and the file be the other one's.
         self.check_not_retired()?;
         // Somebody else may have opened it meanwhile: one of the two is kept.
-        Ok(self.file.borrow_mut().get_or_insert(file).clone())
+        if let Some(file) = self.open_file() {
+            return Ok(file);
+        }
+        let file = files.open.add(file);
+        *self.file.borrow_mut() = SegmentFile::Open(file.remember());
+        Ok(file)
     }
 
-    /// Takes a file that was opened under another name.
-    pub(crate) fn adopt_file(&self, file: F) {
-        *self.file.borrow_mut() = Some(file);
+    fn open_file(&self) -> Option<OpenFile<F>> {
+        match &*self.file.borrow() {
+            SegmentFile::Closed => None,
+            SegmentFile::Open(known) => known.find(),
+            SegmentFile::Held(file) => Some(file.clone()),
+        }
+    }
+
+    /// Takes a file that was opened under another name, and holds it open.
+    pub(crate) fn hold_file(&self, file: OpenFile<F>) {
+        *self.file.borrow_mut() = SegmentFile::Held(file);
     }
 
     pub fn has_file(&self) -> bool {
-        self.file.borrow().is_some()
+        match &*self.file.borrow() {
+            SegmentFile::Closed => false,
+            SegmentFile::Open(known) => known.is_open(),
+            SegmentFile::Held(_) => true,
+        }
     }
 
+    /// Those who work on it go on.
     pub fn close_file(&self) {
-        self.file.borrow_mut().take();
+        if let SegmentFile::Open(known) = self.file.replace(SegmentFile::Closed) {
+            known.close();
+        }
+    }
+}
+
+impl<F> Drop for Segment<F> {
+    /// The file of a segment that is gone takes nobody's place.
+    fn drop(&mut self) {
+        if let SegmentFile::Open(known) = self.file.replace(SegmentFile::Closed) {
+            known.close();
+        }
     }
 }
 

@@ -48,6 +48,11 @@ impl Preallocation {
         }
     }
 
+    /// The file was cut to its data.
+    pub fn forget(&self) {
+        self.reserved_bytes.set(0);
+    }
+
     pub fn is_running(&self) -> bool {
         self.is_running.get()
     }

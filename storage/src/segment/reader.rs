@@ -82,6 +82,12 @@ impl<'a, F: File> Scanner<'a, F> {
         self
     }
 
+    /// For a position behind the batches below `offset`.
+    pub fn with_expected_offset(mut self, offset: i64) -> Self {
+        self.expected_offset = offset;
+        self
+    }
+
     pub fn position(&self) -> u64 {
         self.position
     }

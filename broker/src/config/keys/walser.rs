@@ -16,6 +16,8 @@ keys! { KEYS:
         "Bytes of acknowledged records that the journals of all shards keep on disk at most before they are in segments.";
     "walser.journal.batch.max.bytes" Int = Some("32768"), Between(0, 8 << 20), ReadOnly, Acted,
         "Batches of this length and more go straight into their segment; of those the journal gets only what does not fill a block.";
+    "walser.open.files" Int = None, Between(16, 1 << 20), ReadOnly, Acted,
+        "Files of segments that are kept open at most; others are opened when they are needed. Unset, what the limit of descriptors leaves room for, and no more than 1024.";
     "walser.spin.us" Int = Some("0"), Between(0, 1000), ReadOnly, Acted,
         "Microseconds an idle shard spins before it sleeps; only for cores that serve nothing else.";
     "walser.http.listener" String = None, SocketAddress, ReadOnly, Acted,

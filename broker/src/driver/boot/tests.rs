@@ -3,6 +3,7 @@ use std::path::Path;
 use walser_machine::ids::{LeaderEpoch, TopicId};
 use walser_machine::metadata::image::ImageBuilder;
 use walser_machine::metadata::records::{MetadataRecord, PartitionRecord};
+use walser_storage::data_dir::log_ends::LogEnds;
 use walser_storage::disk::simulated::SimulatedDisk;
 use walser_storage::journal::record::SegmentBytes;
 use walser_storage::journal::{JOURNAL_DIR, folder};
@@ -61,7 +62,7 @@ fn journals_are_replayed_after_a_crash_only_and_gone_in_any_case() {
             let other = Uuid::from_bytes([9; 16]);
             write_journal(&disk, &runtime, &[(topic_id, 0), (topic_id, 1), (topic_id, 2), (other, 0)]).await;
             let data_dir = DataDir::at(disk.clone(), DATA);
-            let made = settle_journals(&data_dir, &runtime, &image, NODE, is_clean).await.unwrap();
+            let made = settle_journals(&data_dir, &runtime, &image, NODE, &LogEnds::new(), is_clean).await.unwrap();
             let found = data_dir.list_partitions().await.unwrap();
             assert_eq!(made, found);
             let names: Vec<&str> = found.iter().map(|dir| dir.dir_name.as_str()).collect();
@@ -85,7 +86,8 @@ fn a_damaged_journal_is_told_with_its_place() {
     let entries = runtime.block_on(disk.list_dir(&dir)).unwrap();
     disk.flip_bit(&dir.join(&entries[0].name), 50, 1).unwrap();
     let image = MetadataImage::default();
-    let settled = settle_journals(&data_dir, &runtime, &image, NODE, false);
+    let ends = LogEnds::new();
+    let settled = settle_journals(&data_dir, &runtime, &image, NODE, &ends, false);
     let error = runtime.block_on(settled).unwrap_err();
     assert!(error.to_string().starts_with("the journal in /data/journal/3 is damaged"), "{error}");
 }

@@ -10,6 +10,7 @@ pub mod journal;
 pub mod offsets;
 pub mod produce;
 pub mod reconcile;
+mod rest;
 mod waiter;
 
 use std::cell::{Cell, RefCell};
@@ -24,6 +25,7 @@ use walser_storage::cache::tail::TailBudget;
 use walser_storage::data_dir::DataDir;
 use walser_storage::disk::Disk;
 use walser_storage::log::Log;
+use walser_storage::open_files::OpenFiles;
 use walser_storage::runtime::channel::Gate;
 use walser_storage::runtime::{Instant, Runtime};
 
@@ -104,6 +106,8 @@ pub struct PartitionSettings<D> {
     pub decompressed_bytes_max: usize,
     /// Bytes of recent batches kept in memory.
     pub tail_bytes_max: usize,
+    /// Files of segments that are kept open.
+    pub open_files_max: usize,
     pub journal: JournalSettings,
     /// Where what is appended is counted.
     pub metrics: Arc<ShardMetrics>,
@@ -120,6 +124,7 @@ pub struct Partitions<D: Disk, R: Runtime> {
     /// Ours, but their logs could not be opened.
     failed: RefCell<BTreeSet<PartitionId>>,
     budget: Rc<TailBudget>,
+    open_files: Rc<OpenFiles<D::File>>,
     journal: JournalSlot<D, R>,
     /// How slow the commit was that was last spoken of.
     slow_commit_said: Cell<Duration>,
@@ -136,6 +141,7 @@ pub struct Partitions<D: Disk, R: Runtime> {
 impl<D: Disk, R: Runtime> Partitions<D, R> {
     pub fn new(disk: D, runtime: R, settings: PartitionSettings<D>) -> Rc<Self> {
         let budget = TailBudget::new(settings.tail_bytes_max);
+        let open_files = OpenFiles::new(settings.open_files_max);
         Rc::new(Self {
             disk,
             timer: Timer::new(runtime.clone()),
@@ -144,6 +150,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             by_id: RefCell::default(),
             failed: RefCell::default(),
             budget,
+            open_files,
             journal: JournalSlot::default(),
             slow_commit_said: Cell::new(Duration::ZERO),
             parked: RefCell::default(),

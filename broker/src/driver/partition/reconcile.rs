@@ -1,6 +1,7 @@
 //! Makes the shard's logs match a metadata image: opens, creates, reconfigures, deletes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,8 +14,9 @@ use walser_storage::checkpoint::OffsetCheckpoint;
 use walser_storage::compaction::CompactionConfig;
 use walser_storage::data_dir::partition::{DELETE_SUFFIX, aside_name, dir_name};
 use walser_storage::data_dir::{DataDir, Removal};
-use walser_storage::disk::Disk;
+use walser_storage::disk::{DirEntry, Disk};
 use walser_storage::error::{DiskError, OpenError};
+use walser_storage::log::known_end::KnownEnd;
 use walser_storage::log::{Log, LogConfig, OpenLog, Retention};
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Closed;
@@ -27,14 +29,21 @@ use crate::driver::side_by_side::SideBySide;
 /// Logs that are opened, closed or deleted at the same time: each is a row of small waits for the disk.
 const LOGS_AT_ONCE: usize = 32;
 
+/// From so many logs on one flush of the whole file system is cheaper, even if others write to it.
+const SYNC_ALL_FROM: usize = 128;
+
 /// What the last run left for the logs, read once at start.
 #[derive(Debug, Default)]
 pub struct Boot {
+    /// Directories have just been held against the metadata: those that are there are the topics'.
+    pub is_start: bool,
     /// The last stop was a clean one.
     pub is_clean: bool,
     pub recovery_points: OffsetCheckpoint,
     pub log_start_offsets: OffsetCheckpoint,
     pub first_dirty_offsets: OffsetCheckpoint,
+    /// What was noted of the ends of logs.
+    pub ends: BTreeMap<PartitionId, Arc<[u8]>>,
 }
 
 /// What a shard asks the rest of the broker while it reconciles.
@@ -50,6 +59,8 @@ pub trait Assignment {
 pub struct ClosedLog {
     pub offsets: LogOffsets,
     pub high_watermark: i64,
+    /// What is noted of its end.
+    pub end: Option<Arc<[u8]>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +71,40 @@ enum PartitionError {
     Open(#[from] OpenError),
 }
 
+/// What the partitions of one topic share.
+struct TopicConfigs {
+    name: Arc<str>,
+    topic: Rc<TopicConfig>,
+    log: Rc<LogConfig>,
+}
+
+impl TopicConfigs {
+    /// The last one that was asked for is kept: partitions come topic by topic.
+    fn of<'a>(last: &'a mut Option<Self>, name: &Arc<str>, assignment: &impl Assignment) -> &'a Self {
+        let known = last.take().filter(|known| known.name == *name);
+        last.insert(known.unwrap_or_else(|| {
+            let topic = assignment.topic_config(name);
+            Self { name: Arc::clone(name), log: Rc::new(log_config(&topic)), topic: Rc::new(topic) }
+        }))
+    }
+}
+
 /// A log that was opened, or why not.
 struct Opened<D: Disk, R: Runtime> {
     id: PartitionId,
     topic: Arc<str>,
     leader_epoch: i32,
-    config: TopicConfig,
-    log: Result<Log<D, R>, PartitionError>,
+    config: Rc<TopicConfig>,
+    /// With whether it is to be used only once everything is flushed.
+    log: Result<(Log<D, R>, bool), PartitionError>,
+}
+
+/// What is known before a log is opened.
+struct Finding {
+    /// What lies in its directory.
+    entries: Option<Vec<DirEntry>>,
+    /// Everything is flushed once all logs are open.
+    defers_sync: bool,
 }
 
 type Opening<D, R> = SideBySide<R, Opened<D, R>>;
@@ -118,28 +156,51 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         boot: &Boot,
         assignment: &impl Assignment,
     ) {
-        let mut opening = Opening::new(&self.runtime, LOGS_AT_ONCE);
+        let mut wanted = Vec::new();
         for topic in topics {
             for (index, image) in (0..).zip(&topic.partitions) {
                 let id = PartitionId { topic_id: topic.topic_id, index };
                 let is_ours = image.leader.is_some_and(|leader| leader.get() == self.settings.node_id);
-                if !is_ours || !assignment.owns(id) || self.find(id).is_some() {
-                    continue;
-                }
-                let config = assignment.topic_config(&topic.name);
-                let log = self.open(id, &topic.name, boot, &config);
-                let (topic, leader_epoch) = (Arc::clone(&topic.name), image.leader_epoch.get());
-                let opened = async move { Opened { id, topic, leader_epoch, config, log: log.await } };
-                if let Some(Ok(opened)) = opening.start(opened).await {
-                    self.add(opened);
+                if is_ours && assignment.owns(id) && self.find(id).is_none() {
+                    wanted.push((id, &topic.name, image.leader_epoch.get()));
                 }
             }
         }
-        while let Some(opened) = opening.next().await {
+        let paths =
+            wanted.iter().map(|(id, topic, _)| self.settings.data_dir.partition_path(topic, id.index)).collect();
+        // Where that fails each log finds out for itself what is wrong.
+        let lists = if boot.is_start { self.disk.list_dirs(paths).await.unwrap_or_default() } else { Vec::new() };
+        let mut lists = lists.into_iter();
+        let defers_sync = boot.is_start && self.disk.syncs_all() && wanted.len() >= SYNC_ALL_FROM;
+        let mut found = Vec::new();
+        let mut opening = Opening::new(&self.runtime, LOGS_AT_ONCE);
+        let mut config_of: Option<TopicConfigs> = None;
+        for (id, topic, leader_epoch) in wanted {
+            let configs = TopicConfigs::of(&mut config_of, topic, assignment);
+            let config = Rc::clone(&configs.topic);
+            let log = self.open(
+                id,
+                topic,
+                boot,
+                Rc::clone(&configs.log),
+                Finding { entries: lists.next().flatten(), defers_sync },
+            );
+            let topic = Arc::clone(topic);
+            let opened = async move { Opened { id, topic, leader_epoch, config, log: log.await } };
             // A task that was given up leaves its partition without a log: the broker is ending.
-            if let Ok(opened) = opened {
-                self.add(opened);
+            found.extend(opening.start(opened).await.and_then(Result::ok));
+        }
+        while let Some(opened) = opening.next().await {
+            found.extend(opened.ok());
+        }
+        let needs_sync = found.iter().any(|opened| opened.log.as_ref().is_ok_and(|(_, needs_sync)| *needs_sync));
+        let synced = if needs_sync { self.disk.sync_all(self.settings.data_dir.path()).await } else { Ok(()) };
+        for mut opened in found {
+            if let (Ok((_, true)), Err(error)) = (&opened.log, &synced) {
+                let error = std::io::Error::new(error.kind(), error.to_string());
+                opened.log = Err(DiskError::new("sync all of", self.settings.data_dir.path(), error).into());
             }
+            self.add(opened);
         }
     }
 
@@ -149,17 +210,22 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         id: PartitionId,
         topic: &Arc<str>,
         boot: &Boot,
-        config: &TopicConfig,
-    ) -> impl Future<Output = Result<Log<D, R>, PartitionError>> + 'static {
+        config: Rc<LogConfig>,
+        finding: Finding,
+    ) -> impl Future<Output = Result<(Log<D, R>, bool), PartitionError>> + 'static {
         let key = (topic.to_string(), id.index);
         let (data_dir, topic) = (self.data_dir(), Arc::clone(topic));
         let open = OpenLog {
             disk: self.disk.clone(),
             runtime: self.runtime.clone(),
+            open_files: Rc::clone(&self.open_files),
             budget: Rc::clone(&self.budget),
             journal: self.journal_of(id),
             dir: PathBuf::new(),
-            config: log_config(config),
+            entries: finding.entries,
+            defers_sync: finding.defers_sync,
+            known_end: boot.ends.get(&id).and_then(|note| read_note(&topic, id, note)),
+            config,
             is_clean: boot.is_clean,
             recovery_point: boot.recovery_points.offsets.get(&key).copied(),
             log_start_offset: boot.log_start_offsets.offsets.get(&key).copied(),
@@ -167,7 +233,11 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             now_ms: self.runtime.wall_clock_ms(),
         };
         async move {
-            let dir = data_dir.create_partition(&topic, id.index, id.topic_id.get()).await?;
+            // One that is there was held against the metadata.
+            let dir = match &open.entries {
+                Some(_) => data_dir.partition_path(&topic, id.index),
+                None => data_dir.create_partition(&topic, id.index, id.topic_id.get()).await?,
+            };
             let (log, report) = Log::open(OpenLog { dir, ..open }).await?;
             if let Some(cut) = &report.cut {
                 tracing::warn!(%topic, partition = id.index, bytes = cut.bytes, at = %cut.at,
@@ -176,14 +246,14 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             if let Some(corruption) = &report.corruption {
                 tracing::error!(%topic, partition = id.index, %corruption, "the log takes no appends");
             }
-            Ok(log)
+            Ok((log, report.needs_sync))
         }
     }
 
     fn add(&self, opened: Opened<D, R>) {
         let Opened { id, topic, leader_epoch, config, log } = opened;
         let log = match log {
-            Ok(log) => log,
+            Ok((log, _)) => log,
             Err(error) => {
                 tracing::error!(%topic, partition = id.index, %error, "partition is offline");
                 self.failed.borrow_mut().insert(id);
@@ -194,7 +264,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let woken = Rc::clone(&waiters);
         log.set_listener(Rc::new(move || woken.wake_all()));
         log.begin_epoch(leader_epoch);
-        let (leader_epoch, config) = (Cell::new(leader_epoch), RefCell::new(Rc::new(config)));
+        let (leader_epoch, config) = (Cell::new(leader_epoch), RefCell::new(config));
         let partition = Partition {
             id,
             topic,
@@ -243,11 +313,12 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
 
     fn reconfigure(&self, _image: &MetadataImage, assignment: &impl Assignment) {
         // A change of the broker's own configs reaches every topic that does not override it.
+        let mut config_of = None;
         for partition in self.all() {
-            let config = assignment.topic_config(&partition.topic);
-            if *partition.config() != config {
-                partition.log.set_config(log_config(&config));
-                *partition.config.borrow_mut() = Rc::new(config);
+            let configs = TopicConfigs::of(&mut config_of, &partition.topic, assignment);
+            if partition.config() != configs.topic {
+                partition.log.set_config(Rc::clone(&configs.log));
+                *partition.config.borrow_mut() = Rc::clone(&configs.topic);
             }
         }
     }
@@ -285,13 +356,25 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     }
 }
 
+fn read_note(topic: &str, id: PartitionId, note: &[u8]) -> Option<Rc<KnownEnd>> {
+    match KnownEnd::decode(note) {
+        Ok(known) => Some(Rc::new(known)),
+        Err(error) => {
+            tracing::warn!(topic, partition = id.index, %error, "what is noted of the log's end is not used");
+            None
+        }
+    }
+}
+
 /// Offsets of the log once it is closed; `None` when it could not be.
 async fn close<D: Disk, R: Runtime>(partition: Rc<Partition<D, R>>) -> Option<ClosedLog> {
     if let Err(error) = partition.log.close().await {
         tracing::error!(topic = %partition.topic, partition = partition.id.index, %error, "log not closed");
         return None;
     }
-    Some(ClosedLog { offsets: partition.offsets(), high_watermark: partition.log.durable_end_offset() })
+    // Without one the next start looks for itself.
+    let end = partition.log.next_note().await.ok().flatten().map(Arc::from);
+    Some(ClosedLog { offsets: partition.offsets(), high_watermark: partition.log.durable_end_offset(), end })
 }
 
 /// Closes a deleted log and renames its directory; the new name.

@@ -1,6 +1,7 @@
 //! The end may come at any operation, and everything that was promised is there.
 
 use super::*;
+use crate::log::known_end::forget_journal;
 
 /// What everybody works on.
 struct Work {
@@ -8,6 +9,8 @@ struct Work {
     logs: Vec<SimulatedLog>,
     histories: Rc<RefCell<Vec<History>>>,
     shape: Shape,
+    /// As a broker would have them on disk.
+    notes: Rc<RefCell<Vec<Note>>>,
 }
 
 impl Work {
@@ -89,6 +92,24 @@ impl Work {
         }
     }
 
+    /// Notes the ends of logs, and has idle ones give back what they hold for writers.
+    async fn note(&self, mut prng: Prng, is_over: Rc<Cell<bool>>) {
+        while !is_over.get() {
+            self.runtime.sleep(Duration::from_micros(1 + prng.below(30_000))).await;
+            let at = prng.index(self.logs.len());
+            if prng.chance(1, 4) {
+                self.logs[at].rest().await;
+            }
+            // What is handed out is there from some moment on, unless the power goes before.
+            if let Some(note) = self.logs[at].next_note().await.expect("no fault")
+                && prng.chance(3, 4)
+            {
+                self.notes.borrow_mut()[at] = Some(note);
+                self.logs[at].notes_are_kept();
+            }
+        }
+    }
+
     /// Reads what may be read, and holds it against what was appended.
     async fn consume(&self, mut prng: Prng, is_over: Rc<Cell<bool>>) {
         while !is_over.get() {
@@ -144,6 +165,12 @@ impl Work {
             work.consume(prng, over).await;
             drop(guard);
         });
+        let (work, guard, prng) = (Rc::clone(&self), consumers.enter().expect("open"), self.runtime.fork_prng());
+        let over = Rc::clone(&is_over);
+        self.runtime.spawn(async move {
+            work.note(prng, over).await;
+            drop(guard);
+        });
         gate.close_and_wait().await;
         is_over.set(true);
         consumers.close_and_wait().await;
@@ -165,17 +192,24 @@ struct Life {
 struct End {
     /// The recovery points as they were last noted; after a clean stop the ends.
     points: Vec<Option<i64>>,
+    notes: Vec<Note>,
     is_clean: bool,
     operations: u64,
 }
 
 fn live(world: &mut World, histories: &Rc<RefCell<Vec<History>>>, before: &End, life: Life, context: &str) -> End {
     let runtime = world.runtime.clone();
-    let running = runtime.block_on(world.start(before.is_clean, &before.points));
+    let running = runtime.block_on(world.start_with_notes(before.is_clean, &before.points, &before.notes));
     check_start(world, &running, histories, before, context);
     let logs = running.logs.clone();
+    let mut notes = before.notes.clone();
+    notes.resize(logs.len(), None);
+    // They speak of the journals before, which are gone.
+    notes.iter_mut().flatten().for_each(|note| forget_journal(note));
+    let notes = Rc::new(RefCell::new(notes));
     let work = Rc::new(Work {
         runtime: runtime.clone(),
+        notes: Rc::clone(&notes),
         logs: logs.clone(),
         histories: Rc::clone(histories),
         shape: world.shape,
@@ -191,18 +225,19 @@ fn live(world: &mut World, histories: &Rc<RefCell<Vec<History>>>, before: &End, 
     let disk = world.disk.clone();
     let run = async {
         Rc::clone(&work).run(life.steps, life.flips).await;
-        if life.stops { Some(running.stop().await) } else { None }
+        if life.stops { Some(running.stop_with_notes().await) } else { None }
     };
     let outcome = runtime.block_on_unless(run, || disk.has_lost_power());
     assert!(outcome.is_ok() || disk.has_lost_power(), "{context}: {outcome:?}");
     let operations = world.disk.change_count() - first;
     let points = logs.iter().map(|log| Some(log.recovery_point())).collect();
-    if let Ok(Some(points)) = outcome {
+    if let Ok(Some((points, ends))) = outcome {
         for (log, history) in logs.iter().zip(histories.borrow_mut().iter_mut()) {
             history.acknowledged = log.log_end_offset();
         }
         world.end(life.is_kill);
-        return End { points, is_clean: true, operations };
+        let notes = ends.into_iter().zip(notes.take()).map(|(end, kept)| end.or(kept)).collect();
+        return End { points, notes, is_clean: true, operations };
     }
     for (log, history) in logs.iter().zip(histories.borrow_mut().iter_mut()) {
         history.acknowledged = history.acknowledged.max(log.durable_end_offset());
@@ -214,7 +249,7 @@ fn live(world: &mut World, histories: &Rc<RefCell<Vec<History>>>, before: &End, 
             history.acknowledged = history.acknowledged.max(history.written);
         }
     }
-    End { points, is_clean: false, operations }
+    End { points, notes: notes.take(), is_clean: false, operations }
 }
 
 /// Holds what a start has found against the promises, and goes on from there.
@@ -238,7 +273,7 @@ fn check_start(world: &World, running: &Running, histories: &Rc<RefCell<Vec<Hist
     }
 }
 
-const NOTHING: End = End { points: Vec::new(), is_clean: false, operations: 0 };
+const NOTHING: End = End { points: Vec::new(), notes: Vec::new(), is_clean: false, operations: 0 };
 
 /// A crash at `cut`, another one soon after the restart, and a clean stop.
 fn crash_twice(seed: u64, shape: Shape, life: Life) -> u64 {
@@ -251,6 +286,9 @@ fn crash_twice(seed: u64, shape: Shape, life: Life) -> u64 {
     let mut prng = world.runtime.fork_prng();
     if prng.chance(1, 2) && !end.is_clean {
         end.points.clear();
+    }
+    if prng.chance(1, 4) {
+        end.notes.clear();
     }
     let soon =
         Life { steps: 3, cut: Some(prng.between(1, 20)), is_kill: prng.chance(1, 3), flips: false, stops: false };

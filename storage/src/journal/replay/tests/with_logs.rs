@@ -16,13 +16,17 @@ async fn open(world: &World, recovery_point: Option<i64>) -> SimulatedLog {
     let open = OpenLog {
         disk: world.disk.clone(),
         runtime: world.runtime.clone(),
+        open_files: crate::open_files::OpenFiles::new(1),
         budget: TailBudget::new(6000),
         dir: world.data_dir().partition_path("topic1", 0),
-        config: LogConfig { segment_bytes: 12_000, index_interval_bytes: 500, ..LogConfig::default() },
+        config: LogConfig { segment_bytes: 12_000, index_interval_bytes: 500, ..LogConfig::default() }.into(),
         is_clean: false,
         recovery_point,
         log_start_offset: None,
         first_dirty_offset: None,
+        entries: None,
+        defers_sync: false,
+        known_end: None,
         journal: None,
         now_ms: NOW,
     };
