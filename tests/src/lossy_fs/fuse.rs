@@ -12,26 +12,52 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
+use super::World;
+use super::faults::{Call, Effect};
+use super::prng::Prng;
 use super::store::{Attributes, Errno, Store};
 
 const UNCACHED: Duration = Duration::ZERO;
-/// Capacity the file system claims: 64 GiB.
-const BLOCKS_CLAIMED: u64 = 16 << 20;
 
-pub(super) fn mount(store: Arc<Mutex<Store>>, mountpoint: &Path) -> io::Result<BackgroundSession> {
+pub(super) fn mount(world: Arc<Mutex<World>>, mountpoint: &Path) -> io::Result<BackgroundSession> {
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("lossy".into()), MountOption::NoAtime];
-    fuser::spawn_mount(Lossy { store, born: SystemTime::now() }, mountpoint, &config)
+    fuser::spawn_mount(Lossy { world, born: SystemTime::now() }, mountpoint, &config)
 }
 
 struct Lossy {
-    store: Arc<Mutex<Store>>,
+    world: Arc<Mutex<World>>,
     born: SystemTime,
 }
 
 impl Lossy {
-    fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out a call and answers it, unless a fault says otherwise. `act` gets the seed to tear its write by.
+    fn carry_out<T: 'static>(
+        &self,
+        call: Call,
+        ino: INodeNo,
+        act: impl FnOnce(&mut Store, Option<u64>) -> Result<T, Errno> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        let mut world = self.world();
+        let path = if world.faults.is_empty() { String::new() } else { world.store.path(ino.0) };
+        let done = match world.faults.meet(call, &path) {
+            None => act(&mut world.store, None),
+            Some((_, Effect::Fail(errno))) => Err(errno),
+            Some((_, Effect::Tear(seed))) if call == Call::Write => act(&mut world.store, Some(seed)),
+            Some((_, Effect::Tear(_))) => Err(libc::EIO),
+            Some((id, Effect::Hold)) => {
+                let late = move |store: &mut Store| answer(act(store, None));
+                world.held.push((id, Box::new(late)));
+                return;
+            }
+        };
+        drop(world);
+        answer(done);
     }
 
     fn file_attr(&self, found: Attributes) -> FileAttr {
@@ -71,12 +97,12 @@ fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
 
 impl Filesystem for Lossy {
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.store().lookup(parent.0, name);
+        let found = self.world().store.lookup(parent.0, name);
         self.reply_entry(found, reply);
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.store().attributes(ino.0);
+        let found = self.world().store.attributes(ino.0);
         match found {
             Ok(found) => reply.attr(&UNCACHED, &self.file_attr(found)),
             Err(errno) => reply.error(fuser::Errno::from_i32(errno)),
@@ -101,10 +127,10 @@ impl Filesystem for Lossy {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let mut store = self.store();
-        let resized = size.map_or(Ok(()), |size| store.set_len(ino.0, size));
-        let found = resized.and_then(|()| store.attributes(ino.0));
-        drop(store);
+        let mut world = self.world();
+        let resized = size.map_or(Ok(()), |size| world.store.set_len(ino.0, size));
+        let found = resized.and_then(|()| world.store.attributes(ino.0));
+        drop(world);
         match found {
             Ok(found) => reply.attr(&UNCACHED, &self.file_attr(found)),
             Err(errno) => reply.error(fuser::Errno::from_i32(errno)),
@@ -112,17 +138,17 @@ impl Filesystem for Lossy {
     }
 
     fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
-        let made = self.store().create(parent.0, name, true);
+        let made = self.world().store.create(parent.0, name, true);
         self.reply_entry(made, reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.store().remove(parent.0, name, false);
+        let done = self.world().store.remove(parent.0, name, false);
         reply_empty(done, reply);
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.store().remove(parent.0, name, true);
+        let done = self.world().store.remove(parent.0, name, true);
         reply_empty(done, reply);
     }
 
@@ -136,7 +162,7 @@ impl Filesystem for Lossy {
         _flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let done = self.store().rename(parent.0, name, newparent.0, newname);
+        let done = self.world().store.rename(parent.0, name, newparent.0, newname);
         reply_empty(done, reply);
     }
 
@@ -150,7 +176,12 @@ impl Filesystem for Lossy {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = self.store().create(parent.0, name, false);
+        let mut world = self.world();
+        let made = world.store.create(parent.0, name, false);
+        if let Ok(made) = &made {
+            world.store.note_open(made.ino);
+        }
+        drop(world);
         match made {
             Ok(made) => reply.created(
                 &UNCACHED,
@@ -163,7 +194,8 @@ impl Filesystem for Lossy {
         }
     }
 
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.world().store.note_open(ino.0);
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
@@ -178,11 +210,11 @@ impl Filesystem for Lossy {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let found = self.store().read(ino.0, offset, size as usize);
-        match found {
+        let read = move |store: &mut Store, _| store.read(ino.0, offset, size as usize);
+        self.carry_out(Call::Read, ino, read, |found| match found {
             Ok(bytes) => reply.data(&bytes),
             Err(errno) => reply.error(fuser::Errno::from_i32(errno)),
-        }
+        });
     }
 
     fn write(
@@ -197,29 +229,47 @@ impl Filesystem for Lossy {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let done = self.store().write(ino.0, offset, data);
-        match done {
-            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+        let (data, len) = (data.to_vec(), u32::try_from(data.len()).unwrap_or(u32::MAX));
+        let write = move |store: &mut Store, torn_by: Option<u64>| match torn_by {
+            None => store.write(ino.0, offset, &data),
+            Some(seed) => store.tear(ino.0, offset, &data, &mut Prng::new(seed)).and(Err(libc::EIO)),
+        };
+        self.carry_out(Call::Write, ino, write, move |done| match done {
+            Ok(()) => reply.written(len),
             Err(errno) => reply.error(fuser::Errno::from_i32(errno)),
-        }
+        });
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
         reply.ok();
     }
 
+    fn release(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.world().store.note_closed(ino.0);
+        reply.ok();
+    }
+
     fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let done = self.store().sync_file(ino.0);
-        reply_empty(done, reply);
+        let sync = move |store: &mut Store, _| store.sync_file(ino.0);
+        self.carry_out(Call::Flush, ino, sync, |done| reply_empty(done, reply));
     }
 
     fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let done = self.store().sync_dir(ino.0);
-        reply_empty(done, reply);
+        let sync = move |store: &mut Store, _| store.sync_dir(ino.0);
+        self.carry_out(Call::Flush, ino, sync, |done| reply_empty(done, reply));
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.store().list(ino.0);
+        let listed = self.world().store.list(ino.0);
         match listed {
             Ok(entries) => {
                 for (index, (name, found)) in entries.into_iter().enumerate().skip(offset as usize) {
@@ -235,7 +285,11 @@ impl Filesystem for Lossy {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(BLOCKS_CLAIMED, BLOCKS_CLAIMED, BLOCKS_CLAIMED, 1 << 20, 1 << 20, 4096, 255, 4096);
+        let world = self.world();
+        let total = world.store.capacity_blocks();
+        let free = total.saturating_sub(world.store.used_blocks());
+        drop(world);
+        reply.statfs(total, free, free, 1 << 20, 1 << 20, 4096, 255, 4096);
     }
 
     fn fallocate(
@@ -248,15 +302,10 @@ impl Filesystem for Lossy {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let mut store = self.store();
         let done = match mode {
-            0 => store.attributes(ino.0).and_then(|found| {
-                if offset + length > found.len_bytes { store.set_len(ino.0, offset + length) } else { Ok(()) }
-            }),
-            libc::FALLOC_FL_KEEP_SIZE => Ok(()),
+            0 | libc::FALLOC_FL_KEEP_SIZE => self.world().store.reserve(ino.0, offset + length, mode != 0),
             _ => Err(libc::EOPNOTSUPP),
         };
-        drop(store);
         reply_empty(done, reply);
     }
 }

@@ -11,6 +11,8 @@ use super::prng::Prng;
 pub const BLOCK_BYTES: usize = 4096;
 /// A block tears at multiples of this many bytes.
 const SECTOR_BYTES: usize = 512;
+/// Unless [`Store::set_capacity`] says otherwise: 64 GiB.
+const CAPACITY_BLOCKS: u64 = 16 << 20;
 /// Inode number of the root directory, fixed by FUSE.
 pub const ROOT: u64 = 1;
 
@@ -35,6 +37,24 @@ struct FileState {
     durable: BTreeMap<u64, Block>,
     durable_len: u64,
     dirty: BTreeSet<u64>,
+    /// Blocks below this one have their space, written or not.
+    reserved: u64,
+    /// Blocks of `live` from there on.
+    loose: u64,
+    /// Open descriptors.
+    open: u64,
+    /// No name is left.
+    is_orphan: bool,
+}
+
+impl FileState {
+    fn used_blocks(&self) -> u64 {
+        self.reserved + self.loose
+    }
+
+    fn recount(&mut self) {
+        self.loose = self.live.range(self.reserved..).count() as u64;
+    }
 }
 
 #[derive(Clone)]
@@ -81,6 +101,10 @@ pub struct Store {
     flushes: Flushes,
     powered: bool,
     counts: Counts,
+    /// Parent and name of every node, the last ones it had.
+    places: BTreeMap<u64, (u64, OsString)>,
+    capacity_blocks: u64,
+    used_blocks: u64,
 }
 
 impl Store {
@@ -88,10 +112,52 @@ impl Store {
         self.flushes = flushes;
     }
 
+    /// Beyond it, what needs a new block of a file is refused with ENOSPC. Directories take nothing.
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.capacity_blocks = bytes / BLOCK_BYTES as u64;
+    }
+
+    /// Of all files, in blocks of [`BLOCK_BYTES`].
+    pub fn capacity_blocks(&self) -> u64 {
+        self.capacity_blocks
+    }
+
+    pub fn used_blocks(&self) -> u64 {
+        self.used_blocks
+    }
+
     pub fn new(flushes: Flushes) -> Self {
         let mut nodes = BTreeMap::new();
         nodes.insert(ROOT, Node::Dir(DirState::default()));
-        Self { nodes, next_ino: ROOT + 1, flushes, powered: true, counts: Counts::default() }
+        Self {
+            nodes,
+            next_ino: ROOT + 1,
+            flushes,
+            powered: true,
+            counts: Counts::default(),
+            places: BTreeMap::new(),
+            capacity_blocks: CAPACITY_BLOCKS,
+            used_blocks: 0,
+        }
+    }
+
+    /// Path below the root, without a slash in front.
+    pub fn path(&self, ino: u64) -> String {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while let Some((parent, name)) = self.places.get(&at) {
+            names.push(name.to_string_lossy().into_owned());
+            at = *parent;
+        }
+        names.reverse();
+        names.join("/")
+    }
+
+    /// The node with this path below the root.
+    pub fn find(&self, path: &str) -> Result<Attributes, Errno> {
+        let names = path.split('/').filter(|name| !name.is_empty());
+        let root = self.attributes(ROOT)?;
+        names.fold(Ok(root), |at, name| self.lookup(at?.ino, OsStr::new(name)))
     }
 
     pub fn counts(&self) -> Counts {
@@ -108,6 +174,12 @@ impl Store {
             }
         }
         self.drop_unreachable();
+        self.used_blocks = self.nodes.values().map(|node| if let Node::File(file) = node { file.used_blocks() } else { 0 }).sum();
+        self.places.clear();
+        for (parent, node) in &self.nodes {
+            let Node::Dir(dir) = node else { continue };
+            self.places.extend(dir.live.iter().map(|(name, ino)| (*ino, (*parent, name.clone()))));
+        }
     }
 
     pub fn power_on(&mut self) {
@@ -138,6 +210,7 @@ impl Store {
         dir.live.insert(name.to_owned(), ino);
         dir.pending.push(NameChange::Put(name.to_owned(), ino));
         self.next_ino += 1;
+        self.places.insert(ino, (parent, name.to_owned()));
         let node = if is_dir { Node::Dir(DirState::default()) } else { Node::File(FileState::default()) };
         self.nodes.insert(ino, node);
         self.attributes(ino)
@@ -154,12 +227,51 @@ impl Store {
         let dir = self.dir_mut(parent)?;
         dir.live.remove(name);
         dir.pending.push(NameChange::Remove(name.to_owned()));
+        self.orphan(ino);
         Ok(())
+    }
+
+    /// A descriptor was opened.
+    pub fn note_open(&mut self, ino: u64) {
+        if let Some(Node::File(file)) = self.nodes.get_mut(&ino) {
+            file.open += 1;
+        }
+    }
+
+    /// A descriptor was closed.
+    pub fn note_closed(&mut self, ino: u64) {
+        if let Some(Node::File(file)) = self.nodes.get_mut(&ino) {
+            file.open = file.open.saturating_sub(1);
+        }
+        self.free_orphan(ino);
+    }
+
+    /// The node has lost its name.
+    fn orphan(&mut self, ino: u64) {
+        if let Some(Node::File(file)) = self.nodes.get_mut(&ino) {
+            file.is_orphan = true;
+        }
+        self.free_orphan(ino);
+    }
+
+    /// Gives back the space of a file without name and descriptors. What of it a power cut might bring back is kept.
+    fn free_orphan(&mut self, ino: u64) {
+        let Some(Node::File(file)) = self.nodes.get_mut(&ino) else { return };
+        if file.is_orphan && file.open == 0 {
+            self.used_blocks -= file.used_blocks();
+            (file.reserved, file.loose, file.live_len) = (0, 0, file.durable_len);
+            file.live.clear();
+            file.dirty.clear();
+        }
     }
 
     pub fn rename(&mut self, parent: u64, from: &OsStr, new_parent: u64, to: &OsStr) -> Result<(), Errno> {
         let ino = *self.dir(parent)?.live.get(from).ok_or(libc::ENOENT)?;
-        self.dir(new_parent)?;
+        let replaced = self.dir(new_parent)?.live.get(to).copied().filter(|replaced| *replaced != ino);
+        self.places.insert(ino, (new_parent, to.to_owned()));
+        if let Some(replaced) = replaced {
+            self.orphan(replaced);
+        }
         if parent == new_parent {
             let dir = self.dir_mut(parent)?;
             dir.live.remove(from);
@@ -198,8 +310,16 @@ impl Store {
     }
 
     pub fn write(&mut self, ino: u64, position: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let free_blocks = self.capacity_blocks.saturating_sub(self.used_blocks);
         let file = self.file_mut(ino)?;
         let end = position + bytes.len() as u64;
+        let blocks = position / BLOCK_BYTES as u64..end.div_ceil(BLOCK_BYTES as u64);
+        let is_new = |block: &u64| *block >= file.reserved && !file.live.contains_key(block);
+        let new_blocks = blocks.filter(is_new).count() as u64;
+        if new_blocks > free_blocks {
+            return Err(libc::ENOSPC);
+        }
+        file.loose += new_blocks;
         let mut at = position;
         while at < end {
             let (block, within, take) = block_span(at, end);
@@ -210,13 +330,56 @@ impl Store {
             at += take as u64;
         }
         file.live_len = file.live_len.max(end);
+        self.used_blocks += new_blocks;
         self.counts.writes += 1;
         self.counts.bytes_written += bytes.len() as u64;
         Ok(())
     }
 
+    /// A write of which only some sectors arrive.
+    pub fn tear(&mut self, ino: u64, position: u64, bytes: &[u8], prng: &mut Prng) -> Result<(), Errno> {
+        for (at, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+            if prng.below(2) == 0 {
+                self.write(ino, position + (at * SECTOR_BYTES) as u64, sector)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What fallocate does: space up to `end`, with or without making the file as long.
+    pub fn reserve(&mut self, ino: u64, end: u64, keeps_len: bool) -> Result<(), Errno> {
+        let free_blocks = self.capacity_blocks.saturating_sub(self.used_blocks);
+        let file = self.file_mut(ino)?;
+        let before = file.used_blocks();
+        let reserved = file.reserved.max(end.div_ceil(BLOCK_BYTES as u64));
+        let after = reserved + file.live.range(reserved..).count() as u64;
+        if after - before > free_blocks {
+            return Err(libc::ENOSPC);
+        }
+        file.reserved = reserved;
+        file.recount();
+        if !keeps_len {
+            file.live_len = file.live_len.max(end);
+        }
+        self.used_blocks += after - before;
+        Ok(())
+    }
+
+    /// Changes one bit, now and for good: what a bad sector that nobody noticed looks like.
+    pub fn flip_bit(&mut self, ino: u64, position: u64) -> Result<(), Errno> {
+        let file = self.file_mut(ino)?;
+        let (block, within, _) = block_span(position, position + 1);
+        for blocks in [&mut file.live, &mut file.durable] {
+            if let Some(bytes) = blocks.get_mut(&block) {
+                Arc::make_mut(bytes)[within] ^= 1;
+            }
+        }
+        Ok(())
+    }
+
     pub fn set_len(&mut self, ino: u64, len_bytes: u64) -> Result<(), Errno> {
         let file = self.file_mut(ino)?;
+        let used_before = file.used_blocks();
         if len_bytes < file.live_len {
             let first_gone = len_bytes.div_ceil(BLOCK_BYTES as u64);
             for block in file.live.split_off(&first_gone).into_keys() {
@@ -231,6 +394,10 @@ impl Store {
             }
         }
         file.live_len = len_bytes;
+        file.reserved = file.reserved.min(len_bytes.div_ceil(BLOCK_BYTES as u64));
+        file.recount();
+        let used_after = file.used_blocks();
+        self.used_blocks = self.used_blocks - used_before + used_after;
         Ok(())
     }
 
@@ -346,6 +513,9 @@ fn cut_file(file: &mut FileState, prng: &mut Prng) {
     file.durable = after;
     file.live_len = len;
     file.durable_len = len;
+    (file.open, file.is_orphan) = (0, false);
+    file.reserved = file.reserved.min(len.div_ceil(BLOCK_BYTES as u64));
+    file.recount();
 }
 
 /// File systems journal names in order, so a prefix of the changes survives.
@@ -366,84 +536,4 @@ fn cut_dir(dir: &mut DirState, prng: &mut Prng) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(text: &str) -> &OsStr {
-        OsStr::new(text)
-    }
-
-    /// What was flushed, with its name, is there after a cut; with flushes ignored, some seed loses it.
-    #[test]
-    fn flushed_data_survives_and_ignored_flushes_do_not() {
-        for (flushes, must_survive) in [(Flushes::Honest, true), (Flushes::Ignored, false)] {
-            let survived = (0..64).all(|seed| {
-                let mut store = Store::new(flushes);
-                let ino = store.create(ROOT, name("log"), false).expect("created").ino;
-                store.write(ino, 0, &[7; 10_000]).expect("written");
-                store.sync_file(ino).expect("synced");
-                store.sync_dir(ROOT).expect("synced");
-                store.power_cut(&mut Prng::new(seed));
-                assert_eq!(store.lookup(ROOT, name("log")), Err(libc::EIO), "no call works without power");
-                store.power_on();
-                store.lookup(ROOT, name("log")).is_ok_and(|found| {
-                    found.len_bytes == 10_000 && store.read(found.ino, 0, 20_000) == Ok(vec![7; 10_000])
-                })
-            });
-            assert_eq!(survived, must_survive, "{flushes:?}");
-        }
-    }
-
-    /// A name that no directory sync covered may be gone, and so may a removal.
-    #[test]
-    fn names_need_a_directory_sync() {
-        let outcomes: BTreeSet<(bool, bool)> = (0..64)
-            .map(|seed| {
-                let mut store = Store::new(Flushes::Honest);
-                store.create(ROOT, name("old"), false).expect("created");
-                store.sync_dir(ROOT).expect("synced");
-                store.remove(ROOT, name("old"), false).expect("removed");
-                store.create(ROOT, name("new"), false).expect("created");
-                store.power_cut(&mut Prng::new(seed));
-                store.power_on();
-                (store.lookup(ROOT, name("old")).is_ok(), store.lookup(ROOT, name("new")).is_ok())
-            })
-            .collect();
-        assert_eq!(outcomes, BTreeSet::from([(true, false), (false, false), (false, true)]));
-    }
-
-    /// An overwrite that was not flushed leaves, sector by sector, the old or the new bytes.
-    #[test]
-    fn unflushed_overwrites_tear_at_sectors() {
-        let mut torn = 0;
-        for seed in 0..64 {
-            let mut store = Store::new(Flushes::Honest);
-            let ino = store.create(ROOT, name("log"), false).expect("created").ino;
-            store.write(ino, 0, &[1; BLOCK_BYTES]).expect("written");
-            store.sync_file(ino).expect("synced");
-            store.sync_dir(ROOT).expect("synced");
-            store.write(ino, 0, &[2; BLOCK_BYTES]).expect("written");
-            store.power_cut(&mut Prng::new(seed));
-            store.power_on();
-            let bytes = store.read(ino, 0, BLOCK_BYTES).expect("read");
-            for sector in bytes.chunks(SECTOR_BYTES) {
-                assert!(sector.iter().all(|byte| *byte == sector[0]), "seed {seed}: a sector is never mixed");
-            }
-            torn += u32::from(bytes.contains(&1) && bytes.contains(&2));
-        }
-        assert!(torn > 5, "only {torn} of 64 cuts tore the block");
-    }
-
-    /// Cutting a file zeroes what a later extension shows.
-    #[test]
-    fn truncation_forgets_the_tail() {
-        let mut store = Store::new(Flushes::Honest);
-        let ino = store.create(ROOT, name("log"), false).expect("created").ino;
-        store.write(ino, 0, &[9; 9000]).expect("written");
-        store.set_len(ino, 100).expect("cut");
-        store.set_len(ino, 200).expect("extended");
-        let mut want = vec![9; 100];
-        want.resize(200, 0);
-        assert_eq!(store.read(ino, 0, 1000), Ok(want));
-    }
-}
+mod tests;
