@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::mpsc;
@@ -34,6 +34,8 @@ const RING_DEPTH: usize = 1024;
 const IO_MEMORY_BYTES: usize = 4 << 20;
 /// Threads for the file operations that the ring cannot do.
 const BLOCKING_THREADS: usize = 2;
+/// Writes and flushes of one executor that the kernel works at side by side where they would block.
+const HELPERS_MAX: u32 = 16;
 /// Segments handed to one send; the kernel takes 1024, but 64 already fill a socket buffer.
 const SEND_SEGMENTS_MAX: usize = 64;
 /// Small requests are received here, whatever connection they come from: a connection that waits holds no buffer.
@@ -81,6 +83,9 @@ impl ExecutorThread {
                     Ok(executor) => executor,
                     Err(error) => return drop(report.send(Err(io::Error::from(error)))),
                 };
+                if let Err(error) = widen_helpers() {
+                    tracing::warn!(thread = settings.name, %error, "flushes wait for each other");
+                }
                 drop(report.send(Ok(())));
                 executor.run(async move { main().await });
             }));
@@ -98,6 +103,31 @@ impl ExecutorThread {
         // A panic has aborted the process already.
         drop(self.thread.join());
     }
+}
+
+/// Lets the kernel flush several files of this thread at a time. By itself it takes the length of the thread's first ring for
+/// how many helpers the thread may have, and glommio's first one is a probe of one entry: a flush of a segment that hangs would
+/// keep the journal's waiting.
+#[expect(unsafe_code, reason = "the executor's ring is its own, and the setting is the thread's")]
+fn widen_helpers() -> io::Result<()> {
+    // Of <linux/io_uring.h>.
+    const PARAMS_BYTES: usize = 120;
+    const REGISTER_IOWQ_MAX_WORKERS: libc::c_long = 19;
+    let mut params = [0_u64; PARAMS_BYTES / size_of::<u64>()];
+    // SAFETY: the kernel reads and writes no more than the parameters' fixed size, all of which is there and zeroed.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4 as libc::c_long, params.as_mut_ptr()) };
+    let ring = i32::try_from(ring).ok().filter(|ring| *ring >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the call has just made it, and nobody else knows it.
+    let ring = unsafe { OwnedFd::from_raw_fd(ring) };
+    // Those for files; 0 leaves those for all else as they are.
+    let mut workers = [HELPERS_MAX, 0];
+    let count = workers.len() as libc::c_long;
+    let descriptor = libc::c_long::from(ring.as_raw_fd());
+    // SAFETY: two numbers are what this request reads and writes, and they outlive the call.
+    let done = unsafe {
+        libc::syscall(libc::SYS_io_uring_register, descriptor, REGISTER_IOWQ_MAX_WORKERS, workers.as_mut_ptr(), count)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn builder(settings: &ExecutorSettings) -> LocalExecutorBuilder {
