@@ -99,6 +99,18 @@ pub struct ShardMetrics {
     pub journal_commits: Counter,
     /// Of the commit in flight, so far.
     pub journal_commit_age_ms: Gauge,
+    /// Of the log that waits longest for the disk, so far.
+    pub log_commit_age_ms: Gauge,
+    /// Commits of journal and logs that took a second and more.
+    pub slow_commits: Counter,
+    /// The journal has failed, and every log behind it.
+    pub journal_failed: Gauge,
+    /// The journal waits for room on the disk.
+    pub journal_stalled: Gauge,
+    /// Logs for which the disk has no room.
+    pub logs_without_room: Gauge,
+    /// What is kept back for a full disk is given up, and nothing is appended until it is whole again.
+    pub disk_short: Gauge,
     /// Bytes of journal files that hold records.
     pub journal_live_bytes: Gauge,
     /// Bytes of batches that are in no segment yet.
@@ -158,6 +170,12 @@ impl Default for ShardMetrics {
             commits: Counter::default(),
             journal_commits: Counter::default(),
             journal_commit_age_ms: Gauge::default(),
+            log_commit_age_ms: Gauge::default(),
+            slow_commits: Counter::default(),
+            journal_failed: Gauge::default(),
+            journal_stalled: Gauge::default(),
+            logs_without_room: Gauge::default(),
+            disk_short: Gauge::default(),
             journal_live_bytes: Gauge::default(),
             journal_staged_bytes: Gauge::default(),
             compaction_passes: Counter::default(),

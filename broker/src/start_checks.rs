@@ -13,6 +13,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use thiserror::Error;
 
 use walser_storage::data_dir::create_durably;
+use walser_storage::disk::reserve::RESERVE_FILE;
 
 use crate::config::{BrokerConfig, Endpoint};
 use crate::shard::runtime::allowed_cpus;
@@ -26,8 +27,11 @@ const MEMLOCK_BYTES_MIN: u64 = 1 << 20;
 const DESCRIPTORS_MIN: u64 = 512;
 /// Share of the descriptors kept for files; the others may become connections.
 const FILE_DESCRIPTORS_SHARE: u64 = 4;
-/// The metadata log is made at start, and takes this much.
-const FREE_BYTES_MIN: u64 = 32 << 20;
+/// The metadata log is made at start, and takes less. All else comes up without room, and takes no appends until there is.
+const FREE_BYTES_MIN: u64 = 2 << 20;
+/// Below this the start takes what the last run kept back for it: journals are begun, and what is in the old ones is written
+/// to its place.
+const FREE_BYTES_LOW: u64 = 128 << 20;
 /// Part of the machine's memory taken when `walser.memory` is not set.
 const MEMORY_SHARE: u64 = 4;
 /// Memory below which a broker makes no sense.
@@ -193,12 +197,20 @@ fn check_directory(path: &Path) -> Result<(), Unfit> {
         }
         outcome => outcome?,
     }
-    let space = nix::sys::statvfs::statvfs(path).map_err(|errno| Unfit::System(errno.into()))?;
-    let free = space.blocks_available().saturating_mul(space.fragment_size());
+    if free_bytes(path)? < FREE_BYTES_LOW {
+        // It is made again once there is room.
+        remove_probe(&path.join(RESERVE_FILE));
+    }
+    let free = free_bytes(path)?;
     if free < FREE_BYTES_MIN {
         return Err(Unfit::DiskFull { path: path.to_path_buf(), free });
     }
     Ok(())
+}
+
+fn free_bytes(path: &Path) -> Result<u64, Unfit> {
+    let space = nix::sys::statvfs::statvfs(path).map_err(|errno| Unfit::System(errno.into()))?;
+    Ok(space.blocks_available().saturating_mul(space.fragment_size()))
 }
 
 fn make_directory(path: &Path) -> Result<(), Unfit> {
@@ -211,7 +223,7 @@ fn make_directory(path: &Path) -> Result<(), Unfit> {
 
 #[expect(clippy::disallowed_methods, reason = "removed before any shard exists")]
 fn remove_probe(probe: &Path) {
-    // It is empty, and the next start makes it again: what remains of it does no harm.
+    // The next start makes it again: what remains of it does no harm.
     std::fs::remove_file(probe).ok();
 }
 

@@ -54,8 +54,11 @@ pub async fn replace_unnamed<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> 
 
 /// Writes a file from its start, cut to `content`, and syncs it; not its directory.
 pub async fn write_file<D: Disk>(disk: &D, path: &Path, content: &[u8]) -> Result<(), DiskError> {
-    let file = write_unsynced(disk, path, content).await?;
-    file.sync_data().await.map_err(|e| DiskError::new("sync", path, e))
+    let written = match write_unsynced(disk, path, content).await {
+        Err(error) if error.is_full() && disk.make_way().await => write_unsynced(disk, path, content).await,
+        done => done,
+    };
+    written?.sync_data().await.map_err(|e| DiskError::new("sync", path, e))
 }
 
 /// As [`write_file`], and any part of it may be gone with the power.

@@ -21,11 +21,16 @@ impl DiskError {
         Self { operation, path: path.into(), source: Arc::new(source) }
     }
 
+    /// There was no room.
+    pub fn is_full(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
     /// The bytes were refused (disk full, quota used up, no descriptor left): none that were accepted are lost, and the
     /// same call may succeed later. Never true of a sync in this sense: there it means that bytes are lost.
     pub fn is_refusal(&self) -> bool {
         let no_descriptor = matches!(self.source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-        no_descriptor || matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        no_descriptor || self.is_full()
     }
 }
 

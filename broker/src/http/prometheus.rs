@@ -319,6 +319,29 @@ const SHARD_FAMILIES: &[(Family, Read)] = &[
         Family("walser_journal_commit_age_ms", Gauge, "Milliseconds the journal's commit in flight has taken so far."),
         |s| s.journal_commit_age_ms.value(),
     ),
+    (
+        Family(
+            "walser_log_commit_age_ms",
+            Gauge,
+            "Milliseconds the log that waits longest for its segment has waited.",
+        ),
+        |s| s.log_commit_age_ms.value(),
+    ),
+    (Family("walser_slow_commits_total", Counter, "Commits that took the disk a second and more."), |s| {
+        s.slow_commits.value()
+    }),
+    (Family("walser_journal_failed", Gauge, "1 when the journal has failed, and every log behind it."), |s| {
+        s.journal_failed.value()
+    }),
+    (Family("walser_journal_stalled", Gauge, "1 while the journal waits for room on the disk."), |s| {
+        s.journal_stalled.value()
+    }),
+    (Family("walser_logs_without_room", Gauge, "Logs for which the disk has no room at present."), |s| {
+        s.logs_without_room.value()
+    }),
+    (Family("walser_disk_short", Gauge, "1 while the reserve for a full disk is used and appends are refused."), |s| {
+        s.disk_short.value()
+    }),
     (Family("walser_journal_live_bytes", Gauge, "Bytes of journal files that hold records."), |s| {
         s.journal_live_bytes.value()
     }),

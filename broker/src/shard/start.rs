@@ -39,6 +39,8 @@ use crate::net::connection_limits::ConnectionLimits;
 use crate::net::listener::{self, Connections, ListenerInfo};
 use walser_machine::fetch_session::FetchSessions;
 use walser_storage::data_dir::{DataDir, DirLock, create_durably};
+use walser_storage::disk::Disk;
+use walser_storage::disk::reserve::Reserve;
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::{Notify, Semaphore};
 
@@ -46,6 +48,8 @@ use walser_storage::runtime::channel::{Notify, Semaphore};
 const CUT_WAIT: Duration = Duration::from_secs(1);
 /// How long all logs of a shard together may take to close: thousands of them on a slow disk take a while.
 const CLOSE_WAIT: Duration = Duration::from_secs(60);
+/// Between two attempts to make the reserve whole.
+const RESERVE_WAIT: Duration = Duration::from_secs(1);
 /// Part of the memory for frames that the records of one batch may take while they are looked at.
 const DECOMPRESSED_SHARE: usize = 4;
 /// Part of the memory for frames that the partitions of a shard's fetch sessions may take.
@@ -147,9 +151,11 @@ struct ShardParts {
     ready: mpsc::Sender<Result<(), StartError>>,
     steps: flume::Receiver<StopStep>,
     done: mpsc::Sender<StepDone>,
+    reserve: Arc<Reserve>,
 }
 
 struct ControlParts {
+    reserve: Arc<Reserve>,
     config: Arc<BrokerConfig>,
     listeners: Vec<ListenerInfo>,
     shard_count: u16,
@@ -168,6 +174,7 @@ impl RunningBroker {
     pub fn start(settings: &ShardSettings) -> Result<Self, StartError> {
         let shard_count = u16::try_from(settings.cpus.len()).expect("the configuration bounds the shards");
         let lock = lock_data_dir(&settings.config.data_dir)?;
+        let reserve = Arc::new(make_reserve(&settings.config));
         let (mut sockets, listeners) = bind_all(settings)?;
         let mut links = links(shard_count + 1);
         let control_links = links.pop().expect("one for the control executor");
@@ -192,6 +199,7 @@ impl RunningBroker {
                 ready: ready.clone(),
                 steps: step_receiver,
                 done,
+                reserve: Arc::clone(&reserve),
             };
             let cpu = Some(settings.cpus[usize::from(index)]);
             let thread = start_executor(settings, name, cpu, move || run_shard(parts))?;
@@ -203,6 +211,7 @@ impl RunningBroker {
         let (done, done_receiver) = mpsc::channel();
         let config = Arc::clone(&settings.config);
         let parts = ControlParts {
+            reserve,
             config,
             listeners: listeners.clone(),
             shard_count,
@@ -269,6 +278,12 @@ fn step_all(nodes: &[NodeHandle], step: impl Fn() -> StopStep) -> (Vec<ClosedLog
 fn lock_data_dir(data_dir: &Path) -> Result<DirLock, StartError> {
     create_durably(data_dir).map_err(|source| StartError::DataDir { path: data_dir.to_path_buf(), source })?;
     DirLock::acquire(data_dir).map_err(|error| StartError::Boot(error.into()))
+}
+
+/// What the data directory keeps back for a full disk; made when the broker serves.
+fn make_reserve(config: &BrokerConfig) -> Reserve {
+    let bytes = BrokerView::fixed(config).integer("walser.disk.reserve.bytes");
+    Reserve::new(&config.data_dir, u64::try_from(bytes).unwrap_or(0))
 }
 
 fn start_executor<M, F>(
@@ -367,11 +382,12 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
     let runtime = ShardRuntime::new();
     let shard_count = usize::from(parts.placement.shard_count());
     let metrics = parts.settings.metrics.shard(parts.id.index());
+    let disk = || ShardDisk::with_reserve(Arc::clone(&parts.reserve));
     let partitions = Partitions::new(
-        ShardDisk::new(),
+        disk(),
         runtime,
         PartitionSettings {
-            data_dir: DataDir::at(ShardDisk::new(), &parts.settings.config.data_dir),
+            data_dir: DataDir::at(disk(), &parts.settings.config.data_dir),
             node_id: parts.settings.config.node_id,
             decompressed_bytes_max: parts.settings.frame_memory_bytes / DECOMPRESSED_SHARE,
             tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
@@ -515,6 +531,7 @@ async fn stop_connections(shard: &Rc<Shard>, stops: Vec<ListenerStop>) {
 
 async fn run_control(parts: ControlParts) {
     let runtime = ShardRuntime::new();
+    let disk = ShardDisk::with_reserve(parts.reserve);
     let mesh = Mesh::new(parts.links, runtime);
     let control = Rc::new(Control {
         runtime,
@@ -526,11 +543,19 @@ async fn run_control(parts: ControlParts) {
         pulse: parts.pulse,
     });
     let (serving, pulse) = (Rc::clone(&control), Arc::clone(&control.pulse));
-    let receiving = Rc::clone(&mesh)
-        .run(move |request, reply_to| control::serve(&serving, request, reply_to), move || pulse.note_turn());
+    // The watchdog's bell has it come here once a second.
+    let (short, mend) = (disk.clone(), Rc::new(Notify::new()));
+    let ring = Rc::clone(&mend);
+    let turned = move || {
+        pulse.note_turn();
+        if short.is_short() {
+            ring.notify_one();
+        }
+    };
+    let receiving = Rc::clone(&mesh).run(move |request, reply_to| control::serve(&serving, request, reply_to), turned);
     spawn_inside(&control.runtime, &control.gates.internals, receiving);
     spawn_inside(&control.runtime, &control.gates.internals, Rc::clone(&mesh).run_guard());
-    let data_dir = match boot(&control, &parts.config, &parts.listeners).await {
+    let data_dir = match boot(&control, &disk, &parts.config, &parts.listeners).await {
         Ok(data_dir) => data_dir,
         Err(error) => {
             drop(parts.ready.send(Err(error)));
@@ -538,6 +563,7 @@ async fn run_control(parts: ControlParts) {
         }
     };
     drop(parts.ready.send(Ok(())));
+    spawn_inside(&control.runtime, &control.gates.internals, keep_reserve(Rc::clone(&control), disk, mend));
     while let Ok(step) = parts.steps.recv_async().await {
         let mut stopped = Stopped::Clean;
         match step {
@@ -565,13 +591,35 @@ async fn run_control(parts: ControlParts) {
     wait_empty_until(&control.runtime, &control.gates.internals, CUT_WAIT).await;
 }
 
+/// Makes what is kept back for a full disk, and makes it whole again when it was given up.
+async fn keep_reserve(control: Rc<Control>, disk: ShardDisk, mend: Rc<Notify>) {
+    let keep = async {
+        loop {
+            let was_short = disk.is_short();
+            match disk.make_reserve().await {
+                Ok(()) if was_short => tracing::info!("the reserve is whole again: appends are taken"),
+                Ok(()) => {}
+                Err(error) if was_short => tracing::debug!(%error, "no room for the reserve yet"),
+                Err(error) => tracing::warn!(%error, "no room for the reserve: appends are refused until there is"),
+            }
+            // Not more often than the disk could have changed.
+            control.runtime.sleep(RESERVE_WAIT).await;
+            if !disk.is_short() {
+                mend.notified().await;
+            }
+        }
+    };
+    or(keep, control.gates.internals.closing()).await;
+}
+
 /// Reads what the last run left and gives every shard its first image.
 async fn boot(
     control: &Rc<Control>,
+    disk: &ShardDisk,
     config: &Arc<BrokerConfig>,
     listeners: &[ListenerInfo],
 ) -> Result<DataDir<ShardDisk>, StartError> {
-    let data_dir = DataDir::open(ShardDisk::new(), &config.data_dir).await.map_err(BootError::from)?;
+    let data_dir = DataDir::open(disk.clone(), &config.data_dir).await.map_err(BootError::from)?;
     let meta = boot::identify(&data_dir, config.node_id).await?;
     let metadata = boot::metadata(&data_dir, control.runtime, config, listeners, &meta).await?;
     let image = Arc::clone(metadata.image());

@@ -14,12 +14,14 @@ use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_lite::FutureExt as _;
 use glommio::GlommioError;
 use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
 
+use super::reserve::Reserve;
 use super::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode, Space, unless_missing};
 use crate::limits::{DISK_OPERATIONS_IN_FLIGHT_MAX, DISK_READ_STEP_BYTES, REMOVAL_PAUSE, REMOVAL_STEP_BYTES};
 use crate::runtime::channel::Semaphore;
@@ -39,12 +41,48 @@ pub struct GlommioDisk {
     in_flight: Rc<Semaphore>,
     /// Files removed in pieces, one at a time.
     removing: Rc<Semaphore>,
+    reserve: Option<Arc<Reserve>>,
 }
 
 impl GlommioDisk {
     pub fn new() -> Self {
         let in_flight = Rc::new(Semaphore::new(DISK_OPERATIONS_IN_FLIGHT_MAX));
-        Self { in_flight, removing: Rc::new(Semaphore::new(1)) }
+        Self { in_flight, removing: Rc::new(Semaphore::new(1)), reserve: None }
+    }
+
+    /// One that gives up the reserve where a name finds no room.
+    pub fn with_reserve(reserve: Arc<Reserve>) -> Self {
+        Self { reserve: Some(reserve), ..Self::new() }
+    }
+
+    /// Makes the reserve, or makes it whole again, see [`Reserve::make`].
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub async fn make_reserve(&self) -> io::Result<()> {
+        let Some(reserve) = self.reserve.clone() else { return Ok(()) };
+        self.blocking(move || reserve.make()).await
+    }
+
+    /// The same call once more where the first one found the disk full and there is more room now.
+    async fn with_way<T, F: Future<Output = io::Result<T>>>(&self, call: impl Fn() -> F) -> io::Result<T> {
+        match call().await {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && self.make_way().await => call().await,
+            done => done,
+        }
+    }
+
+    async fn open_once(&self, path: &Path, options: &OpenOptions) -> io::Result<GlommioFile> {
+        let _permit = self.in_flight.acquire(1).await;
+        // Between opening and asking for the file system's type glommio panics if the name has gone meanwhile.
+        let opening = AssertUnwindSafe(options.dma_open(path)).catch_unwind();
+        match guarded(opening).await {
+            Ok(Ok(file)) => {
+                Ok(GlommioFile { file: Rc::new(file), path: path.to_owned(), in_flight: self.in_flight.clone() })
+            }
+            Ok(Err(error)) => Err(explain_open(io_error(error), path)),
+            Err(_panic) => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     /// Runs a system call that may block on the executor's pool of helper threads.
@@ -96,21 +134,24 @@ impl Disk for GlommioDisk {
         options.read(true).write(mode != OpenMode::Read);
         options.create(mode == OpenMode::CreateOrOpen).create_new(mode == OpenMode::CreateNew);
         options.mode(0o644);
-        let _permit = self.in_flight.acquire(1).await;
-        // Between opening and asking for the file system's type glommio panics if the name has gone meanwhile.
-        let opening = AssertUnwindSafe(options.dma_open(path)).catch_unwind();
-        match guarded(opening).await {
-            Ok(Ok(file)) => {
-                Ok(GlommioFile { file: Rc::new(file), path: path.to_owned(), in_flight: self.in_flight.clone() })
-            }
-            Ok(Err(error)) => Err(explain_open(io_error(error), path)),
-            Err(_panic) => Err(io::ErrorKind::NotFound.into()),
-        }
+        self.with_way(|| self.open_once(path, &options)).await
     }
 
     async fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        let path = path.to_owned();
-        self.blocking(move || blocking::create_dir_all(&path)).await
+        let make = || {
+            let path = path.to_owned();
+            self.blocking(move || blocking::create_dir_all(&path))
+        };
+        self.with_way(make).await
+    }
+
+    async fn make_way(&self) -> bool {
+        let Some(reserve) = self.reserve.clone() else { return false };
+        self.blocking(move || Ok(reserve.give_up())).await.unwrap_or(false)
+    }
+
+    fn is_short(&self) -> bool {
+        self.reserve.as_ref().is_some_and(|reserve| reserve.is_given_up())
     }
 
     async fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
@@ -127,8 +168,11 @@ impl Disk for GlommioDisk {
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let (from, to) = (from.to_owned(), to.to_owned());
-        self.blocking(move || blocking::rename(&from, &to)).await
+        let rename = || {
+            let (from, to) = (from.to_owned(), to.to_owned());
+            self.blocking(move || blocking::rename(&from, &to))
+        };
+        self.with_way(rename).await
     }
 
     async fn remove_file(&self, path: &Path) -> io::Result<()> {

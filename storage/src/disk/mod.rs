@@ -1,6 +1,7 @@
 //! Files as the logs see them: aligned, direct, and able to fail in every way a real disk does.
 
 pub mod glommio;
+pub mod reserve;
 pub mod simulated;
 
 use std::future::Future;
@@ -77,6 +78,15 @@ pub trait Disk: Clone + 'static {
     /// Removes a file that is not needed any more, one file at a time and a large one in pieces, so that who waits for the
     /// disk meanwhile does not wait long. A crash may leave the beginning of it.
     fn remove_in_steps(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
+    /// Has the disk give up what it keeps back for when it is full; true when there is more room now. For what must go on
+    /// then: names, small files, the metadata log.
+    fn make_way(&self) -> impl Future<Output = bool> {
+        std::future::ready(false)
+    }
+    /// It has given that up and not got it back: nothing is to be taken that can wait.
+    fn is_short(&self) -> bool {
+        false
+    }
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> impl Future<Output = io::Result<()>>;
     /// Makes names made, renamed or removed in this directory durable.

@@ -48,9 +48,9 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         Some(self.runtime.now().saturating_add(RETRY_WAIT))
     }
 
-    /// Half of what may be kept is, and there is a file that could go.
+    /// Half of what may be kept is, or there is no room for more, and there is a file that could go.
     pub(super) fn must_free(&self) -> bool {
-        let is_much = self.wal.live_bytes() >= self.options.live_bytes_max / 2;
+        let is_much = self.wal.live_bytes() >= self.options.live_bytes_max / 2 || self.wal.is_stalled();
         is_much && self.wal.older_through() > self.freed_through.get() && !self.is_yet_to_come(&self.no_free_until)
     }
 
@@ -71,8 +71,9 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
                 log.leave_journal(through).await;
             }
         }
-        // What was journalled anew is durable before what it replaces goes.
-        if self.wal.committed(self.wal.next_sequence() - 1).await.is_err() {
+        // What was journalled anew is durable before what it replaces goes. Nothing else is waited for: where the disk has no
+        // room, what is queued waits for the files that are freed here.
+        if self.wal.committed(self.anew_through.get()).await.is_err() {
             return;
         }
         let needed = self.visits.borrow().iter().filter_map(|(_, log)| log.pin()).min();

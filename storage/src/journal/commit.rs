@@ -82,6 +82,8 @@ pub(super) struct Inner<D: Disk, R: Runtime> {
     pub no_relief_until: Cell<Option<Instant>>,
     /// Up to here records were let go of; their files go when they can.
     pub freed_through: Cell<u64>,
+    /// The last record that takes the place of an older one.
+    pub anew_through: Cell<u64>,
     pub is_closing: Cell<bool>,
     pub gate: Gate,
 }
@@ -154,6 +156,7 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
             is_held: Cell::new(false),
             no_relief_until: Cell::new(None),
             freed_through: Cell::new(0),
+            anew_through: Cell::new(0),
             is_closing: Cell::new(false),
             gate: Gate::new(),
         });
@@ -192,6 +195,16 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
     /// How long the commit that is in flight has taken so far: everybody behind it waits as long.
     pub fn commit_age(&self) -> Duration {
         self.inner.wal.commit_age()
+    }
+
+    /// Why nothing is taken any more until a restart.
+    pub fn failure(&self) -> Option<DiskError> {
+        self.inner.wal.failure().map(|failure| disk_error(&failure))
+    }
+
+    /// Nothing is committed until the disk has room.
+    pub fn is_stalled(&self) -> bool {
+        self.inner.wal.is_stalled()
     }
 
     /// Bytes of files that hold records.
@@ -239,6 +252,11 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
     /// Of the record that was appended last; 0 before the first.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.inner.wal.next_sequence() - 1
+    }
+
+    /// This record takes the place of an older one, which is needed until it is durable.
+    pub(crate) fn note_anew(&self, sequence: u64) {
+        self.inner.anew_through.update(|through| through.max(sequence));
     }
 
     /// A log begins a round with batches that the journal does not take.

@@ -131,7 +131,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let mut writer = self.inner.writer.borrow_mut().take().expect("one commit task per log");
         let mut is_busy = false;
         while let Some(round) = self.next_round() {
+            self.inner.commit_began.set(Some(self.inner.runtime.now()));
             let committed = self.commit(&mut writer, &round, is_busy).await;
+            self.inner.commit_began.set(None);
             is_busy = true;
             match committed {
                 Ok(()) => {
@@ -328,7 +330,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     fn set_unavailable(&self, error: DiskError) {
-        tracing::warn!(%error, "appends are refused until the disk takes writes again");
+        if !self.is_unavailable() {
+            tracing::warn!(%error, "appends are refused until the disk takes writes again");
+        }
         self.inner.state.borrow_mut().health = Health::Unavailable(error);
         self.inner.ring();
     }

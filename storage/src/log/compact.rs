@@ -524,7 +524,13 @@ impl<'a, D: Disk, R: Runtime> Writing<'a, D, R> {
         if pending.is_empty() {
             return Ok(());
         }
-        self.writer.write(&self.segment, &file, &pending, LastBlock::Padded).await?;
+        match self.writer.write(&self.segment, &file, &pending, LastBlock::Padded).await {
+            // What compaction writes becomes room before long.
+            Err(error) if error.is_full() && self.log.inner.disk.make_way().await => {
+                self.writer.write(&self.segment, &file, &pending, LastBlock::Padded).await?;
+            }
+            written => drop(written?),
+        }
         Ok(())
     }
 

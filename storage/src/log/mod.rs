@@ -32,6 +32,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -152,6 +153,8 @@ struct Inner<D: Disk, R: Runtime> {
     waits_for_journal: Cell<bool>,
     /// Group commits completed and not yet counted by anyone.
     commit_count: Cell<u64>,
+    /// Of the round that is written and synced at present.
+    commit_began: Cell<Option<Instant>>,
     /// Appends that wait for room, by number; the first in line is the next to be made.
     line: RefCell<VecDeque<u64>>,
     /// Rung when one of the two ends above moves, when somebody leaves the line, and when the log's health changes.
@@ -273,6 +276,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             is_visited: Cell::new(false),
             waits_for_journal: Cell::new(false),
             commit_count: Cell::new(0),
+            commit_began: Cell::new(None),
             line: RefCell::default(),
             progress: Notify::new(),
             listener: RefCell::new(None),
@@ -341,6 +345,17 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             Health::Offline(reason) => Some(reason.clone()),
             Health::Good | Health::Unavailable(_) => None,
         }
+    }
+
+    /// The disk had no room for the last write; it is tried again from time to time.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.inner.state.borrow().health, Health::Unavailable(_))
+    }
+
+    /// How long the disk has taken so far over what the log writes and syncs at present.
+    pub fn commit_age(&self) -> Duration {
+        let began = self.inner.commit_began.get();
+        began.map_or(Duration::ZERO, |began| self.inner.runtime.now().saturating_since(began))
     }
 
     /// Bytes of batches in all segments.

@@ -113,7 +113,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     async fn next_step(&self, now_ms: i64, high_watermark: i64) -> Result<Option<Step<D::File>>, CloseError> {
         let (oldest, retention) = {
             let state = self.inner.state.borrow();
-            if state.is_closing || !matches!(state.health, Health::Good) {
+            // A log for which the disk has no room is one to remove something of.
+            if state.is_closing || matches!(state.health, Health::Offline(_)) {
                 return Ok(None);
             }
             let Some((_, oldest)) = state.segments.first_key_value() else { return Ok(None) };

@@ -125,6 +125,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let (position, bytes) = writer.loose_end(&segment, &batches);
         match handle.append_bytes(self, segment.base_offset(), position, bytes) {
             Ok(sequence) => {
+                handle.journal.note_anew(sequence);
                 for staged in state.staged.range_mut(..=last) {
                     staged.sequence = Some(sequence);
                 }

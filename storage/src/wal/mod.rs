@@ -10,8 +10,9 @@
 //!   again while it is needed.
 //! * A write or a flush that fails poisons the log for ever: every later commit fails, because a later flush that succeeds
 //!   proves nothing about the lost one. A restart reads what is really there.
-//! * A full disk is not a failure: while there is no file to go on with, `append` says [`WalError::Stalled`], what is
-//!   queued waits, and it goes on by itself when there is room.
+//! * A full disk is not a failure: while there is no file to go on with, or the file's own blocks are refused where the file
+//!   system writes them elsewhere, `append` says [`WalError::Stalled`], what is queued waits, and it goes on by itself when
+//!   there is room: of the disk, or of a file that is no longer needed.
 //! * After a start the replay may also give records that `truncate_before` had let go of; the caller knows by its snapshot
 //!   what to skip. It checks that [`Recovered::first_sequence`] leaves no gap behind that snapshot.
 //!
@@ -121,10 +122,21 @@ impl WalError {
         matches!(self, Self::Stalled(_) | Self::QueueFull { .. })
     }
 
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+
     fn is_dir_sync(&self) -> bool {
         matches!(self, Self::Io { operation: DIR_SYNC, .. })
     }
 }
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Between two attempts when the disk is full or refuses.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// Most bytes of a payload that are copied when it is queued.
 pub const HEAD_BYTES_MAX: usize = 40;
@@ -163,6 +175,8 @@ struct State<F> {
     waiters: BTreeMap<u64, Vec<OneshotSender<()>>>,
     failure: Option<Arc<WalError>>,
     stalled: Option<WalError>,
+    /// The disk had no room for the commit that is in flight.
+    refused: Option<WalError>,
     closing: bool,
     writer_ended: bool,
     ring: Ring<F>,
@@ -173,6 +187,11 @@ impl<F> State<F> {
         self.queue_sequence + self.queue.len() as u64
     }
 
+    /// Why nothing is written at present.
+    fn stall(&self) -> Option<&WalError> {
+        self.refused.as_ref().or(self.stalled.as_ref().filter(|_| self.ring.wanted_bytes.is_some()))
+    }
+
     fn check_append(&self, payload_bytes: usize) -> Result<(), WalError> {
         if let Some(failure) = &self.failure {
             return Err(WalError::Failed(failure.clone()));
@@ -180,7 +199,7 @@ impl<F> State<F> {
         if self.closing {
             return Err(WalError::Closed);
         }
-        if let (Some(error), Some(_)) = (&self.stalled, self.ring.wanted_bytes) {
+        if let Some(error) = self.stall() {
             return Err(WalError::Stalled(Arc::new(error.clone())));
         }
         if payload_bytes > WAL_PAYLOAD_BYTES_MAX {
@@ -272,6 +291,7 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
             waiters: BTreeMap::new(),
             failure: None,
             stalled: None,
+            refused: None,
             closing: false,
             writer_ended: false,
             ring,
@@ -327,6 +347,11 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
     /// Why nothing is taken any more until a restart.
     pub fn failure(&self) -> Option<Arc<WalError>> {
         self.inner.state.borrow().failure.clone()
+    }
+
+    /// Nothing is written until the disk has room.
+    pub fn is_stalled(&self) -> bool {
+        self.inner.state.borrow().stall().is_some()
     }
 
     /// The last sequence in files that are not written any more, 0 when there is none. When everything up to it is let go of,
@@ -608,32 +633,64 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         &self,
         kind: Kind,
         record_bytes: usize,
-        records: impl Iterator<Item = (u64, &'a Payload)>,
+        records: impl Iterator<Item = (u64, &'a Payload)> + Clone,
     ) -> Result<(), WalError> {
         let (file, path, identity, position, durable_through) = {
             let state = self.state.borrow();
             let current = &state.ring.current;
             (current.file.clone(), current.path.clone(), current.identity, current.position, state.durable_through)
         };
-        let mut buffer = file.allocate(record_bytes);
-        let (mut filled, mut turned_at) = (0, 0);
-        for (sequence, payload) in records {
-            let header = Header { kind, sequence, durable_through, payload_len: payload.len() };
-            filled += record::encode(&mut buffer[filled..], identity, header, payload.head(), &payload.body);
-            if filled - turned_at >= WAL_ENCODE_STEP_BYTES {
-                turned_at = filled;
-                self.runtime.turn().await;
+        let written_bytes = loop {
+            let mut buffer = file.allocate(record_bytes);
+            let (mut filled, mut turned_at) = (0, 0);
+            for (sequence, payload) in records.clone() {
+                let header = Header { kind, sequence, durable_through, payload_len: payload.len() };
+                filled += record::encode(&mut buffer[filled..], identity, header, payload.head(), &payload.body);
+                if filled - turned_at >= WAL_ENCODE_STEP_BYTES {
+                    turned_at = filled;
+                    self.runtime.turn().await;
+                }
             }
-        }
-        assert_eq!(filled, record_bytes);
-        buffer[filled..].fill(0);
-        let written_bytes = buffer.len() as u64;
-        self.commit_began.set(Some(self.runtime.now()));
-        file.write_at(buffer, position).await.map_err(|error| WalError::io("writing", &path, error))?;
+            assert_eq!(filled, record_bytes);
+            buffer[filled..].fill(0);
+            let written_bytes = buffer.len() as u64;
+            self.commit_began.set(Some(self.runtime.now()));
+            match file.write_at(buffer, position).await {
+                Ok(()) => break written_bytes,
+                // Nothing is lost: the same bytes are written to the same place again.
+                Err(error) if is_full(&error) => self.wait_refused(WalError::io("writing", &path, error)).await?,
+                Err(error) => return Err(WalError::io("writing", &path, error)),
+            }
+        };
+        self.set_refused(None);
         file.sync_data().await.map_err(|error| WalError::io("flushing", &path, error))?;
         self.commit_began.set(None);
         self.state.borrow_mut().ring.current.position += written_bytes;
         Ok(())
+    }
+
+    /// Waits before the next attempt to write what the disk had no room for. A close does not wait.
+    async fn wait_refused(&self, error: WalError) -> Result<(), WalError> {
+        self.commit_began.set(None);
+        if self.state.borrow().closing {
+            return Err(error);
+        }
+        if self.disk.make_way().await {
+            return Ok(());
+        }
+        self.set_refused(Some(error));
+        self.runtime.sleep(RETRY_WAIT).await;
+        Ok(())
+    }
+
+    fn set_refused(&self, error: Option<WalError>) {
+        let was_refused = std::mem::replace(&mut self.state.borrow_mut().refused, error.clone()).is_some();
+        match error {
+            Some(error) if !was_refused => tracing::warn!(%error, "the write-ahead log waits for room"),
+            None if was_refused => tracing::info!("the write-ahead log is written again"),
+            Some(_) | None => return,
+        }
+        self.call_listener();
     }
 
     /// Goes on in the next file when the current one has too little room, and waits for it if need be.

@@ -9,16 +9,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::record::FileIdentity;
-use super::{Inner, WalError};
-use crate::disk::{Disk, File, OpenMode};
+use super::{Inner, RETRY_WAIT, WalError};
+use crate::disk::{BLOCK_BYTES, Disk, File, OpenMode};
 use crate::limits::WAL_ZERO_STEP_BYTES;
 use crate::runtime::Runtime;
 
-/// Between two attempts to get a file when the disk is full or refuses.
-const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// Least length of a file that is made where the disk has no room for a long one.
+const SHORT_FILE_BYTES: u64 = 256 << 10;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// A file with records that may be needed again.
 pub(super) struct LiveFile {
@@ -159,7 +160,11 @@ async fn write_zeros<D: Disk, R: Runtime>(disk: &D, runtime: &R, path: &Path, le
 }
 
 enum Work {
-    Prepare { min_bytes: u64 },
+    /// Of this length; shorter if need be where somebody waits for so many bytes.
+    Prepare {
+        len_bytes: u64,
+        wanted_bytes: Option<u64>,
+    },
     Free(LiveFile),
     Nothing,
     Stop,
@@ -171,7 +176,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         loop {
             let notified = self.ring_work.notified();
             let done = match self.plan_ring_work() {
-                Work::Prepare { min_bytes } => self.prepare_next(min_bytes).await,
+                Work::Prepare { len_bytes, wanted_bytes } => self.prepare_next(len_bytes, wanted_bytes).await,
                 Work::Free(file) => self.free(file).await,
                 Work::Nothing => {
                     notified.await;
@@ -184,7 +189,9 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
                 // A directory whose flush failed may hold any set of names, now and after later flushes that succeed.
                 Err(error) if error.is_dir_sync() => self.fail(error),
                 Err(error) => {
-                    tracing::warn!(%error, "a file of the write-ahead log could not be made or freed; trying again");
+                    if self.state.borrow().stalled.is_none() {
+                        tracing::warn!(%error, "a file of the write-ahead log could not be made or freed; trying again");
+                    }
                     self.set_stalled(Some(error));
                     self.runtime.sleep(RETRY_WAIT).await;
                 }
@@ -199,21 +206,23 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         }
         let durable_through = state.durable_through;
         let file_bytes = self.options.file_bytes;
+        let was_refused = state.stalled.is_some();
         let ring = &mut state.ring;
-        if ring.next.is_none() {
-            let half_full = ring.current.position >= ring.current.len_bytes / 2;
-            if let Some(min_bytes) = ring.wanted_bytes.or(half_full.then_some(file_bytes)) {
-                return Work::Prepare { min_bytes: min_bytes.max(file_bytes) };
-            }
-        }
         // The file with the last durable record stays: it tells the next start where the sequence is.
         let bound = ring.truncate_before.min(durable_through);
-        match ring.live.front() {
-            Some(oldest) if oldest.last_sequence == 0 || oldest.last_sequence < bound => {
-                Work::Free(ring.live.pop_front().expect("just seen"))
+        let is_free = |oldest: &LiveFile| oldest.last_sequence == 0 || oldest.last_sequence < bound;
+        let may_free = ring.live.front().is_some_and(is_free);
+        let half_full = ring.current.position >= ring.current.len_bytes / 2;
+        let wanted_bytes = ring.wanted_bytes;
+        if ring.next.is_none() && (wanted_bytes.is_some() || half_full) {
+            let len_bytes = wanted_bytes.unwrap_or(0).max(file_bytes);
+            let has_spare = ring.spares.iter().any(|spare| spare.len_bytes >= len_bytes);
+            // Where the disk had no room, what is no longer needed is used again, or makes room, before anything is made.
+            if has_spare || !was_refused || !may_free {
+                return Work::Prepare { len_bytes, wanted_bytes };
             }
-            Some(_) | None => Work::Nothing,
         }
+        if may_free { Work::Free(ring.live.pop_front().expect("just seen")) } else { Work::Nothing }
     }
 
     fn next_generation(&self) -> u64 {
@@ -222,10 +231,21 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         ring.next_generation - 1
     }
 
-    async fn prepare_next(&self, min_bytes: u64) -> Result<(), WalError> {
-        let identity = identity(self.options.salt_seed, self.next_generation());
-        let source = Source::choose(&mut self.state.borrow_mut().ring.spares, min_bytes);
-        let prepared = prepare(&self.disk, &self.runtime, &self.options.dir, identity, source).await?;
+    async fn prepare_next(&self, mut len_bytes: u64, wanted_bytes: Option<u64>) -> Result<(), WalError> {
+        let least = wanted_bytes.map(|wanted| wanted.max(SHORT_FILE_BYTES));
+        let prepared = loop {
+            let identity = identity(self.options.salt_seed, self.next_generation());
+            let source = Source::choose(&mut self.state.borrow_mut().ring.spares, len_bytes);
+            let error = match prepare(&self.disk, &self.runtime, &self.options.dir, identity, source).await {
+                Ok(prepared) => break prepared,
+                Err(error) => error,
+            };
+            match least.filter(|_| error.is_full()) {
+                Some(least) if least < len_bytes => len_bytes = (len_bytes / 4 / BLOCK * BLOCK).max(least),
+                Some(_) if self.disk.make_way().await => {}
+                Some(_) | None => return Err(error),
+            }
+        };
         self.state.borrow_mut().ring.next = Some(prepared);
         self.ring_ready.notify_all();
         Ok(())
@@ -266,6 +286,8 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         };
         if changed {
             self.ring_ready.notify_all();
+            // Who uses the log may let go of records, which makes room.
+            self.call_listener();
         }
     }
 }

@@ -240,7 +240,7 @@ fn a_newer_format_is_refused() {
 fn a_failed_write_or_flush_poisons_for_ever() {
     // Rule: after an error nothing is acknowledged any more, and what was before is there after a restart.
     for (operation, errno) in
-        [(Operation::Write, libc::EIO), (Operation::SyncData, libc::EIO), (Operation::Write, libc::ENOSPC)]
+        [(Operation::Write, libc::EIO), (Operation::SyncData, libc::EIO), (Operation::SyncData, libc::ENOSPC)]
     {
         let (runtime, disk) = world(10);
         runtime.block_on(async {
@@ -282,6 +282,29 @@ fn a_full_disk_stalls_and_recovers_by_itself() {
         wal.append_committed(payload(last + 1, 10)).await.unwrap();
         wal.close().await.unwrap();
     });
+}
+
+#[test]
+fn a_commit_that_found_no_room_is_tried_again() {
+    // Rule: where written blocks are refused for want of room, as on file systems that write them elsewhere, nothing is lost;
+    // meanwhile appends are refused.
+    let (runtime, disk) = world(13);
+    runtime.block_on(async {
+        let (wal, _, _) = open(&runtime, &disk).await.unwrap();
+        append_all(&wal, 1..4, 100).await;
+        disk.fail_nth(Operation::Write, ".wal", 1, libc::ENOSPC);
+        let waiting = wal.committed(wal.append(payload(4, 100)).unwrap());
+        runtime.sleep(std::time::Duration::from_millis(500)).await;
+        assert!(wal.is_stalled());
+        assert!(matches!(wal.append(payload(5, 100)), Err(WalError::Stalled(_))));
+        waiting.await.unwrap();
+        assert!(!wal.is_stalled());
+        append_all(&wal, 5..7, 100).await;
+        wal.close().await.unwrap();
+    });
+    let (_, recovered, records) = runtime.block_on(open(&runtime, &disk.crash(&runtime))).unwrap();
+    assert_eq!(recovered.next_sequence, 7);
+    assert!(records.iter().all(|(sequence, bytes)| *bytes == payload(*sequence, 100)));
 }
 
 #[test]

@@ -18,6 +18,8 @@ keys! { KEYS:
         "Batches of this length and more go straight into their segment; of those the journal gets only what does not fill a block.";
     "walser.open.files" Int = None, Between(16, 1 << 20), ReadOnly, Acted,
         "Files of segments that are kept open at most; others are opened when they are needed. Unset, what the limit of descriptors leaves room for, and no more than 1024.";
+    "walser.disk.reserve.bytes" Long = Some("67108864"), Between(0, 1 << 40), ReadOnly, Acted,
+        "Space kept back for when the disk is full, so that the broker can still note, delete and compact; at most a sixteenth of the file system.";
     "walser.spin.us" Int = Some("0"), Between(0, 1000), ReadOnly, Acted,
         "Microseconds an idle shard spins before it sleeps; only for cores that serve nothing else.";
     "walser.http.listener" String = None, SocketAddress, ReadOnly, Acted,

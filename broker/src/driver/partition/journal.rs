@@ -1,6 +1,6 @@
 //! The journal of a shard: begun before its first log is opened, ended after the last one is closed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use walser_protocol::types::Uuid;
@@ -8,7 +8,7 @@ use walser_storage::disk::Disk;
 use walser_storage::journal::{Journal, JournalHandle, JournalOptions, folder};
 use walser_storage::runtime::Runtime;
 
-use super::{PartitionId, Partitions};
+use super::{Partition, PartitionId, Partitions};
 
 /// What a shard's journal may take.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,37 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         }
     }
 
+    pub(super) fn has_journal_failed(&self) -> bool {
+        self.journal.borrow().as_ref().is_some_and(|journal| journal.failure().is_some())
+    }
+
+    /// A round of a log that the disk takes long over; `slowest` of all.
+    pub(super) fn publish_slow_log(&self, slowest: Option<(Duration, &Partition<D, R>)>) {
+        let Some((age, partition)) = slowest else { return };
+        self.settings.metrics.log_commit_age_ms.set(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        if self.is_worth_saying(&self.slow_log_said, age) {
+            let (topic, index, seconds) = (&partition.topic, partition.id.index, age.as_secs_f64());
+            tracing::warn!(%topic, partition = index, seconds, "the disk keeps a log waiting that writes to its segment");
+        }
+    }
+
+    /// Once for each commit that is slow, which is counted, and again when it has become much slower.
+    fn is_worth_saying(&self, said: &Cell<Duration>, age: Duration) -> bool {
+        let last = said.get();
+        if age < SLOW_COMMIT {
+            said.set(Duration::ZERO);
+            return false;
+        }
+        if last.is_zero() {
+            self.settings.metrics.slow_commits.increment();
+        }
+        let is_worth = age >= last * 10;
+        if is_worth {
+            said.set(age);
+        }
+        is_worth
+    }
+
     /// What the journal has done and holds.
     pub(super) fn publish_journal(&self) {
         let journal = self.journal.borrow();
@@ -86,12 +117,9 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         metrics.journal_commits.add(journal.take_commit_count());
         let age = journal.commit_age();
         metrics.journal_commit_age_ms.set(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-        // Once for each that is slow, and again when it has become much slower.
-        let said = self.slow_commit_said.get();
-        if age < SLOW_COMMIT {
-            self.slow_commit_said.set(Duration::ZERO);
-        } else if age >= said * 10 {
-            self.slow_commit_said.set(age);
+        metrics.journal_failed.set(u64::from(journal.failure().is_some()));
+        metrics.journal_stalled.set(u64::from(journal.is_stalled()));
+        if self.is_worth_saying(&self.slow_commit_said, age) {
             let (number, seconds) = (self.settings.journal.number, age.as_secs_f64());
             tracing::warn!(journal = number, seconds, "the disk keeps a commit waiting, and every append behind it");
         }

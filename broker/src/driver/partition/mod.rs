@@ -29,7 +29,7 @@ use walser_storage::open_files::OpenFiles;
 use walser_storage::runtime::channel::Gate;
 use walser_storage::runtime::{Instant, Runtime};
 
-use crate::config::topic::TopicConfig;
+use crate::config::topic::{Durability, TopicConfig};
 use crate::driver::checkpoints::LogOffsets;
 use crate::driver::timer::Timer;
 use crate::metrics::ShardMetrics;
@@ -126,8 +126,9 @@ pub struct Partitions<D: Disk, R: Runtime> {
     budget: Rc<TailBudget>,
     open_files: Rc<OpenFiles<D::File>>,
     journal: JournalSlot<D, R>,
-    /// How slow the commit was that was last spoken of.
+    /// How slow the journal's commit was that was last spoken of, and a log's own.
     slow_commit_said: Cell<Duration>,
+    slow_log_said: Cell<Duration>,
     /// Fetches parked on this shard.
     parked: RefCell<BTreeMap<WaitId, Rc<walser_storage::runtime::channel::Notify>>>,
     /// Opening, closing and deleting of logs.
@@ -153,6 +154,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             open_files,
             journal: JournalSlot::default(),
             slow_commit_said: Cell::new(Duration::ZERO),
+            slow_log_said: Cell::new(Duration::ZERO),
             parked: RefCell::default(),
             tasks: Gate::new(),
             compaction_looked: Cell::new(None),
@@ -188,17 +190,31 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
 
     /// Sets the gauges that are the sum of what the partitions are. It walks them all: for once in a while.
     pub fn publish_gauges(&self) {
-        let (mut log_bytes, mut offline) = (0, self.failed.borrow().len());
+        let metrics = &self.settings.metrics;
+        let (mut log_bytes, mut offline, mut without_room) = (0, self.failed.borrow().len(), 0_usize);
+        let mut slowest: Option<(Duration, &Partition<D, R>)> = None;
+        let has_journal_failed = self.has_journal_failed();
         let by_id = self.by_id.borrow();
         for partition in by_id.values() {
-            log_bytes += partition.log.size_bytes();
-            offline += usize::from(partition.log.offline().is_some());
-            self.settings.metrics.commits.add(partition.log.take_commit_count());
+            let log = &partition.log;
+            log_bytes += log.size_bytes();
+            // Of a log behind a journal that has failed the next append finds out.
+            let is_behind = has_journal_failed && partition.config().durability == Durability::Flushed;
+            offline += usize::from(is_behind || log.offline().is_some());
+            without_room += usize::from(log.is_unavailable());
+            metrics.commits.add(log.take_commit_count());
+            let age = log.commit_age();
+            if slowest.is_none_or(|(known, _)| age > known) {
+                slowest = Some((age, partition));
+            }
         }
-        self.settings.metrics.partitions_led.set(by_id.len() as u64);
-        self.settings.metrics.partitions_offline.set(offline as u64);
-        self.settings.metrics.log_bytes.set(log_bytes);
-        self.settings.metrics.compaction_idle_ms.set(self.compaction_idle_ms().unwrap_or(0));
+        metrics.partitions_led.set(by_id.len() as u64);
+        metrics.partitions_offline.set(offline as u64);
+        metrics.logs_without_room.set(without_room as u64);
+        metrics.disk_short.set(u64::from(self.disk.is_short()));
+        metrics.log_bytes.set(log_bytes);
+        metrics.compaction_idle_ms.set(self.compaction_idle_ms().unwrap_or(0));
+        self.publish_slow_log(slowest);
         self.publish_journal();
         self.settings.metrics.fetch_purgatory.set(self.parked.borrow().len() as u64);
     }

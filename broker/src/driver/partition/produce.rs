@@ -17,8 +17,8 @@ use crate::error::{Refusal, validate_config};
 /// This broker's own: there are no followers yet.
 const REPLICAS: i32 = 1;
 const IN_SYNC_REPLICAS: i32 = 1;
-/// Clients may send a timeout of 0, which in Kafka bounds replication only.
-const FLUSH_WAIT_MIN: Duration = Duration::from_secs(30);
+/// Clients may send a timeout of 0, which in Kafka bounds replication only. More than a disk takes that is not in trouble.
+const FLUSH_WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// All that one request produces to partitions of one shard.
 #[derive(Debug)]
@@ -168,6 +168,10 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     fn check(&self, part: ProducePart, acks: i16, now_ms: i64) -> Result<Ready<D, R>, Refusal> {
         let ProducePart { slot, partition, records } = part;
         let partition = self.leader(partition).map_err(Refusal::of)?;
+        if self.disk.is_short() {
+            let message = "the disk is full: nothing is appended until there is room again";
+            return Err(Refusal::with_message(ErrorCode::KafkaStorageError, message));
+        }
         let config = partition.config();
         // A topic cannot ask for more than it has.
         let wanted = config.min_insync_replicas.min(REPLICAS);

@@ -170,6 +170,34 @@ fn a_full_disk_refuses_until_there_is_room() {
 }
 
 #[test]
+fn a_journal_without_room_for_a_file_uses_its_older_ones() {
+    // Rule: where the disk has room for what the logs write and not for another file of the journal, the journal lets go of
+    // its records early and goes on in the files it has.
+    let world = World::new(3, Shape { live_bytes_max: 1 << 20, ..Shape::default() });
+    let running = world.start_anew();
+    let mut prng = Prng::new(3);
+    let mut histories = vec![History::default(); running.logs.len()];
+    append_to_all(&world, &running, &mut histories, &mut prng, 500);
+    // One file more, of the eight there might be, and less than another one.
+    world.disk.set_capacity(world.disk.used_bytes() + (1 << 20) / 8 + (124 << 10));
+    let deadline = world.runtime.now().saturating_add(Duration::from_secs(120));
+    let mut appended = 0;
+    while appended < 240 {
+        assert!(world.runtime.now() < deadline, "{appended} appends, then no more");
+        let at = appended % running.logs.len();
+        match append(&running.logs[at], &mut histories[at], batch_of(&mut prng, 300)) {
+            Ok(end_offset) => {
+                world.runtime.block_on(running.logs[at].durable(end_offset)).expect("no fault");
+                appended += 1;
+            }
+            Err(AppendError::Unavailable(_)) => world.sleep(Duration::from_millis(100)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    check_after_restart(world, &running, histories, "a short disk");
+}
+
+#[test]
 fn a_log_that_was_refused_room_once_takes_appends_again() {
     // Rule: also where what was refused was not pressing: a little that had waited for a second.
     let world = World::new(1, Shape::default());
