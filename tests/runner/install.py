@@ -99,6 +99,14 @@ class Tools:
         run([self.cargo(), "build", "--release", "--locked", "-p", "walser-broker"], cwd=ROOT)
         return os.path.join(TARGET, "release", "walser")
 
+    def file_systems(self):
+        """What makes file systems; where one cannot be had, the tests say that it is skipped."""
+        for program, package in [("mkfs.ext4", "e2fsprogs"), ("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")]:
+            try:
+                self.apt(program, package)
+            except RuntimeError as error:
+                print(f"no {program}: {error}", flush=True)
+
     @once
     def crash_rounds(self):
         run([self.cargo(), "build", "--locked", "-p", "walser-tests", "--bin", "crash-rounds"], cwd=ROOT)

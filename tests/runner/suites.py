@@ -19,7 +19,7 @@ def parts(arguments):
     if not arguments.broker:
         alone |= {"hostile": hostile, "starts": starts}
     if arguments.long and not arguments.broker:
-        alone |= {"crash-rounds": crash_rounds, "order": order, "stalls": stalls, "many-partitions": many_partitions, "planted": planted}
+        alone |= {"crash-rounds": crash_rounds, "disks": disks, "order": order, "stalls": stalls, "many-partitions": many_partitions, "planted": planted}
     together = {}
     if not arguments.broker:
         together["differential"] = differential
@@ -84,6 +84,15 @@ def crash_rounds(context):
     for rounds, death in CRASH_ROUNDS:
         done = subprocess.run([program, rounds, str(secrets.randbits(32)), death], env=environment, check=False)
         context.report.case(f"crash-rounds {death}", None if done.returncode == 0 else f"it exited with {done.returncode}")
+
+
+def disks(context):
+    """Disks in trouble and the file systems there are, under the release binary."""
+    context.tools.file_systems()
+    environment = dict(os.environ, WALSER_BIN=context.tools.walser())
+    command = [context.tools.cargo(), "test", "--locked", "-p", "walser-tests", "--test", "disk_states", "--test", "file_systems", "--", "--include-ignored", "--nocapture", "--test-threads=1"]
+    done = subprocess.run(command, cwd=install.ROOT, env=environment, check=False)
+    context.report.case("disks", None if done.returncode == 0 else f"it exited with {done.returncode}")
 
 
 def program(context, name, *arguments):

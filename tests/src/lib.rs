@@ -4,6 +4,7 @@ pub mod codec;
 pub mod compaction;
 pub mod crash;
 pub mod differential;
+pub mod disks;
 pub mod golden;
 pub mod hostile;
 pub mod lossy_fs;

@@ -7,16 +7,23 @@ use walser_protocol::messages::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopic,
 };
 use walser_protocol::messages::delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
+use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use walser_protocol::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
+};
 use walser_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
 };
 use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
+use walser_protocol::records::batch::BatchView;
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
+use walser_protocol::records::record::{Records, records_slice};
 use walser_protocol::{ApiKey, ErrorCode};
 
 use crate::raw_client::RawClient;
 
 const TIMEOUT_MS: i32 = 30_000;
+const FETCH_BYTES_MAX: i32 = 8 << 20;
 /// ListOffsets' words for the log start and for the end.
 pub const EARLIEST: i64 = -2;
 pub const LATEST: i64 = -1;
@@ -71,7 +78,114 @@ pub fn produce<V: AsRef<[u8]>>(
     }
 }
 
-/// The same with acks=0: there is no answer to wait for.
+/// As [`produce`], with a limit for the broker; the error it answered is none of the connection's.
+pub fn try_produce<V: AsRef<[u8]>>(
+    client: &mut RawClient,
+    name: &str,
+    partition: i32,
+    values: impl IntoIterator<Item = V>,
+    timeout_ms: i32,
+) -> Result<Result<i64, ErrorCode>, String> {
+    let correlation_id = send_produce(client, name, partition, values, timeout_ms)?;
+    receive_produced(client, correlation_id)
+}
+
+/// The first half of [`try_produce`]: what [`receive_produced`] waits for.
+pub fn send_produce<V: AsRef<[u8]>>(
+    client: &mut RawClient,
+    name: &str,
+    partition: i32,
+    values: impl IntoIterator<Item = V>,
+    timeout_ms: i32,
+) -> Result<i32, String> {
+    let batch = batch(values)?;
+    let request = ProduceRequest { timeout_ms, ..one_batch(name, partition, &batch, -1) };
+    client.send(ApiKey::Produce, 9, &request).map_err(|error| format!("produce: {error}"))
+}
+
+/// Where the batch is, or why it is not acknowledged.
+pub fn receive_produced(client: &mut RawClient, correlation_id: i32) -> Result<Result<i64, ErrorCode>, String> {
+    let answer = client.receive(ApiKey::Produce, 9, correlation_id).map_err(|error| format!("produce: {error}"))?;
+    let answer = ProduceResponse::decode(&mut answer.reader(), 9).map_err(|error| error.to_string())?;
+    let partition = answer.responses.first().and_then(|topic| topic.partition_responses.first());
+    let partition = partition.ok_or("an empty answer")?;
+    match ErrorCode::from_wire(partition.error_code) {
+        Some(ErrorCode::None) => Ok(Ok(partition.base_offset)),
+        Some(code) => Ok(Err(code)),
+        None => Err(format!("produce: unknown error {}", partition.error_code)),
+    }
+}
+
+/// What one fetch found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fetched {
+    pub high_watermark: i64,
+    /// Offset and value, from the offset asked for on.
+    pub records: Vec<(i64, Vec<u8>)>,
+}
+
+/// Reads a partition from `offset`; the error it answered is none of the connection's.
+pub fn fetch(
+    client: &mut RawClient,
+    name: &str,
+    partition: i32,
+    offset: i64,
+) -> Result<Result<Fetched, ErrorCode>, String> {
+    let wish = FetchPartition {
+        partition,
+        fetch_offset: offset,
+        partition_max_bytes: FETCH_BYTES_MAX,
+        ..FetchPartition::default()
+    };
+    let request = FetchRequest {
+        max_wait_ms: 0,
+        min_bytes: 1,
+        max_bytes: FETCH_BYTES_MAX,
+        session_epoch: -1,
+        topics: vec![FetchTopic { topic: name, partitions: vec![wish], ..FetchTopic::default() }],
+        ..FetchRequest::default()
+    };
+    let answer = client.call(ApiKey::Fetch, 11, &request).map_err(|error| format!("fetch: {error}"))?;
+    let answer = FetchResponse::decode(&mut answer.reader(), 11).map_err(|error| error.to_string())?;
+    let data = answer.responses.first().and_then(|topic| topic.partitions.first()).ok_or("an empty answer")?;
+    match ErrorCode::from_wire(data.error_code) {
+        Some(ErrorCode::None) => {}
+        Some(code) => return Ok(Err(code)),
+        None => return Err(format!("fetch: unknown error {}", data.error_code)),
+    }
+    let mut fetched = Fetched { high_watermark: data.high_watermark, records: Vec::new() };
+    let mut left = data.records.and_then(|records| records.as_whole()).unwrap_or_default();
+    while !left.is_empty() {
+        let (batch, rest) = BatchView::parse(left).map_err(|error| error.to_string())?;
+        batch.verify_crc().map_err(|error| format!("after offset {offset}: {error}"))?;
+        let mut scratch = Vec::new();
+        let records =
+            records_slice(&batch, &mut scratch, FETCH_BYTES_MAX as usize).map_err(|error| error.to_string())?;
+        for record in Records::new(batch.header(), records) {
+            let record = record.map_err(|error| error.to_string())?;
+            if record.offset >= offset {
+                fetched.records.push((record.offset, record.value.unwrap_or_default().to_vec()));
+            }
+        }
+        left = rest;
+    }
+    Ok(Ok(fetched))
+}
+
+/// Sets one config of a topic.
+pub fn alter_config(client: &mut RawClient, name: &str, key: &str, value: &str) -> Result<(), String> {
+    let config = AlterableConfig { name: key, config_operation: 0, value: Some(value) };
+    let resource = AlterConfigsResource { resource_type: 2, resource_name: name, configs: vec![config] };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    let answer = client.call(ApiKey::IncrementalAlterConfigs, 1, &request).map_err(|error| error.to_string())?;
+    let answer = IncrementalAlterConfigsResponse::decode(&mut answer.reader(), 1).map_err(|error| error.to_string())?;
+    match answer.responses.first().map(|resource| resource.error_code) {
+        Some(code) if code == ErrorCode::None.code() => Ok(()),
+        code => Err(format!("IncrementalAlterConfigs {name}: {code:?}")),
+    }
+}
+
+/// As [`produce`], with acks=0: there is no answer to wait for.
 pub fn send_unanswered<V: AsRef<[u8]>>(
     client: &mut RawClient,
     name: &str,

@@ -80,6 +80,11 @@ impl Faults {
         self.active.iter().find(|active| active.id == id).map_or(0, |active| active.hits)
     }
 
+    /// How many calls it has looked at, hit or not; 0 of one that was lifted.
+    pub fn seen(&self, id: FaultId) -> u64 {
+        self.active.iter().find(|active| active.id == id).map_or(0, |active| active.seen)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.active.is_empty()
     }

@@ -89,6 +89,11 @@ impl LossyFs {
         self.with_world(|world| world.faults.hits(id))
     }
 
+    /// How many calls a fault has looked at, hit or not.
+    pub fn seen(&self, id: FaultId) -> u64 {
+        self.with_world(|world| world.faults.seen(id))
+    }
+
     /// Beyond so many bytes of files the file system is full. It may be raised and lowered at any time.
     pub fn set_capacity(&self, bytes: u64) {
         self.with_world(|world| world.store.set_capacity(bytes));

@@ -155,9 +155,9 @@ impl Store {
 
     /// The node with this path below the root.
     pub fn find(&self, path: &str) -> Result<Attributes, Errno> {
-        let names = path.split('/').filter(|name| !name.is_empty());
+        let mut names = path.split('/').filter(|name| !name.is_empty());
         let root = self.attributes(ROOT)?;
-        names.fold(Ok(root), |at, name| self.lookup(at?.ino, OsStr::new(name)))
+        names.try_fold(root, |at, name| self.lookup(at.ino, OsStr::new(name)))
     }
 
     pub fn counts(&self) -> Counts {
@@ -174,7 +174,8 @@ impl Store {
             }
         }
         self.drop_unreachable();
-        self.used_blocks = self.nodes.values().map(|node| if let Node::File(file) = node { file.used_blocks() } else { 0 }).sum();
+        self.used_blocks =
+            self.nodes.values().map(|node| if let Node::File(file) = node { file.used_blocks() } else { 0 }).sum();
         self.places.clear();
         for (parent, node) in &self.nodes {
             let Node::Dir(dir) = node else { continue };

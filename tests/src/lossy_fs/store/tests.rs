@@ -19,9 +19,9 @@ fn flushed_data_survives_and_ignored_flushes_do_not() {
             store.power_cut(&mut Prng::new(seed));
             assert_eq!(store.lookup(ROOT, name("log")), Err(libc::EIO), "no call works without power");
             store.power_on();
-            store.lookup(ROOT, name("log")).is_ok_and(|found| {
-                found.len_bytes == 10_000 && store.read(found.ino, 0, 20_000) == Ok(vec![7; 10_000])
-            })
+            store
+                .lookup(ROOT, name("log"))
+                .is_ok_and(|found| found.len_bytes == 10_000 && store.read(found.ino, 0, 20_000) == Ok(vec![7; 10_000]))
         });
         assert_eq!(survived, must_survive, "{flushes:?}");
     }
