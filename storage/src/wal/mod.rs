@@ -25,8 +25,10 @@
 mod record;
 mod recovery;
 mod ring;
+mod salvage;
 
 pub use self::recovery::read_all;
+pub use self::salvage::{Lost, Salvaged, salvage};
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

@@ -24,9 +24,9 @@ use crate::limits::WAL_PAYLOAD_BYTES_MAX;
 
 pub(super) const FORMAT: u8 = 1;
 pub(super) const HEADER_BYTES: usize = 40;
-const MAGIC: [u8; 4] = *b"WALR";
+pub(super) const MAGIC: [u8; 4] = *b"WALR";
 const CRC_AT: usize = 36;
-const ALIGN_BYTES: usize = 8;
+pub(super) const ALIGN_BYTES: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

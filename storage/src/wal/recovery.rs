@@ -10,6 +10,7 @@
 //! The damage of the very last commit cannot be told from a torn one, unless the log was closed: closing writes a mark.
 //! Records behind a break stay in their file, so that file is never written again under its generation.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -67,7 +68,10 @@ pub(super) async fn recover<D: Disk, R: Runtime>(
     dir: &Path,
     mut replay: impl FnMut(u64, Bytes),
 ) -> Result<Outcome, WalError> {
-    let (logs, spares) = read_directory(disk, dir).await?;
+    let Listing { logs, spares, unfinished } = read_directory(disk, dir).await?;
+    for path in unfinished {
+        disk.remove_file(&path).await.map_err(|error| WalError::io("removing", &path, error))?;
+    }
     let mut chain = Chain { expected: None, first_sequence: None, durable_through: 0, broken: None };
     let (mut live, mut empty) = (Vec::new(), Vec::new());
     let next_generation = logs.last().map_or(1, |log| log.identity.generation + 1);
@@ -75,7 +79,7 @@ pub(super) async fn recover<D: Disk, R: Runtime>(
         let path = log.path;
         let file = disk.open(&path, OpenMode::ReadWrite).await.map_err(|e| WalError::io("opening", &path, e))?;
         let before = chain.expected;
-        let mut reader = Reader { runtime, file: &file, path: &path, identity: log.identity, len: log.len_bytes };
+        let mut reader = Reader::new(runtime, &file, &path, log.identity, log.len_bytes);
         reader.replay(&mut chain, &mut replay).await?;
         // What a killed process wrote and never flushed is visible; acting upon it promises that it stays.
         file.sync_data().await.map_err(|error| WalError::io("flushing", &path, error))?;
@@ -93,24 +97,29 @@ pub(super) async fn recover<D: Disk, R: Runtime>(
     Ok(Outcome { recovered, live, empty, spares, next_generation, durable_through: next_sequence - 1 })
 }
 
-struct FoundLog {
-    path: PathBuf,
-    identity: FileIdentity,
-    len_bytes: u64,
+pub(super) struct FoundLog {
+    pub path: PathBuf,
+    pub identity: FileIdentity,
+    pub len_bytes: u64,
 }
 
-/// Log files by generation, and spares. Half-made files are removed.
-async fn read_directory<D: Disk>(disk: &D, dir: &Path) -> Result<(Vec<FoundLog>, Vec<SpareFile>), WalError> {
+pub(super) struct Listing {
+    /// By generation.
+    pub logs: Vec<FoundLog>,
+    pub spares: Vec<SpareFile>,
+    /// Left half-made by a crash.
+    pub unfinished: Vec<PathBuf>,
+}
+
+pub(super) async fn read_directory<D: Disk>(disk: &D, dir: &Path) -> Result<Listing, WalError> {
     let entries = disk.list_dir(dir).await.map_err(|error| WalError::io("listing", dir, error))?;
-    let (mut logs, mut spares) = (Vec::<FoundLog>::new(), Vec::new());
+    let (mut logs, mut spares, mut unfinished) = (Vec::<FoundLog>::new(), Vec::new(), Vec::new());
     for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
         let path = dir.join(&entry.name);
         match parse_name(&entry.name) {
             Name::Log(identity) => logs.push(FoundLog { path, identity, len_bytes: entry.len_bytes }),
             Name::Spare => spares.push(SpareFile { path, len_bytes: entry.len_bytes / BLOCK * BLOCK }),
-            Name::Unfinished => {
-                disk.remove_file(&path).await.map_err(|error| WalError::io("removing", &path, error))?;
-            }
+            Name::Unfinished => unfinished.push(path),
             Name::Foreign => tracing::warn!(path = %path.display(), "not a file of the write-ahead log; left alone"),
         }
     }
@@ -122,7 +131,7 @@ async fn read_directory<D: Disk>(disk: &D, dir: &Path) -> Result<(Vec<FoundLog>,
             first: pair[0].path.clone(),
             second: pair[1].path.clone(),
         }),
-        None => Ok((logs, spares)),
+        None => Ok(Listing { logs, spares, unfinished }),
     }
 }
 
@@ -168,23 +177,51 @@ impl Chain {
     }
 }
 
-struct Reader<'a, F, R> {
+pub(super) struct Reader<'a, F, R> {
     runtime: &'a R,
     file: &'a F,
     path: &'a Path,
     identity: FileIdentity,
     len: u64,
+    /// Blocks that the disk does not give are zeros, and noted; otherwise they end the reading.
+    pub skips_unreadable: bool,
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A block that the disk does not give.
+pub(super) struct Unreadable {
+    pub position: u64,
+    pub error: io::Error,
 }
 
 /// A stretch of the file in memory.
-struct Window {
+pub(super) struct Window {
     start: u64,
     bytes: BytesMut,
 }
 
-impl<F: File, R: Runtime> Reader<'_, F, R> {
+impl Window {
+    pub fn new() -> Self {
+        Self { start: 0, bytes: BytesMut::new() }
+    }
+
+    /// The next position from `position` on where a record may begin, as far as it is in memory: else the first behind that.
+    pub fn next_candidate(&self, position: u64) -> u64 {
+        let skipped = usize::try_from(position.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let ahead = self.bytes.get(skipped..).unwrap_or_default();
+        let (chunks, _) = ahead.as_chunks::<{ record::ALIGN_BYTES }>();
+        let at = chunks.iter().position(|chunk| chunk.starts_with(&record::MAGIC)).unwrap_or(chunks.len());
+        position + (at * record::ALIGN_BYTES) as u64
+    }
+}
+
+impl<'a, F: File, R: Runtime> Reader<'a, F, R> {
+    pub fn new(runtime: &'a R, file: &'a F, path: &'a Path, identity: FileIdentity, len: u64) -> Self {
+        Self { runtime, file, path, identity, len, skips_unreadable: false, unreadable: Vec::new() }
+    }
+
     async fn replay(&mut self, chain: &mut Chain, replay: &mut impl FnMut(u64, Bytes)) -> Result<(), WalError> {
-        let mut window = Window { start: 0, bytes: BytesMut::new() };
+        let mut window = Window::new();
         let mut position = 0;
         let torn = loop {
             match self.read_record(&mut window, position).await? {
@@ -223,7 +260,7 @@ impl<F: File, R: Runtime> Reader<'_, F, R> {
         }
     }
 
-    async fn read_record(&self, window: &mut Window, position: u64) -> Result<Found, WalError> {
+    pub async fn read_record(&mut self, window: &mut Window, position: u64) -> Result<Found, WalError> {
         if position.saturating_add(HEADER_BYTES as u64) > self.len {
             return Ok(Found::End);
         }
@@ -244,7 +281,7 @@ impl<F: File, R: Runtime> Reader<'_, F, R> {
     }
 
     /// `len_bytes` from `position`, fewer if the file has become shorter. Positions only go forward.
-    async fn fill<'w>(&self, window: &'w mut Window, position: u64, len_bytes: usize) -> Result<&'w [u8], WalError> {
+    pub async fn fill<'w>(&mut self, window: &'w mut Window, position: u64, len_bytes: usize) -> Result<&'w [u8], WalError> {
         let ahead = usize::try_from(position - window.start).unwrap_or(usize::MAX);
         if ahead >= window.bytes.len() {
             window.bytes.clear();
@@ -256,7 +293,7 @@ impl<F: File, R: Runtime> Reader<'_, F, R> {
         while window.bytes.len() < len_bytes {
             let at = window.start + window.bytes.len() as u64;
             let step = WAL_READ_STEP_BYTES - usize::try_from(at % BLOCK).expect("below a block");
-            let read = self.file.read_at(at, step).await.map_err(|e| WalError::io("reading", self.path, e))?;
+            let read = self.read(at, step).await?;
             if read.is_empty() {
                 break;
             }
@@ -265,9 +302,37 @@ impl<F: File, R: Runtime> Reader<'_, F, R> {
         }
         Ok(&window.bytes[..len_bytes.min(window.bytes.len())])
     }
+
+    async fn read(&mut self, at: u64, step: usize) -> Result<Bytes, WalError> {
+        let error = match self.file.read_at(at, step).await {
+            Ok(read) => return Ok(read),
+            Err(error) => WalError::io("reading", self.path, error),
+        };
+        if !self.skips_unreadable {
+            return Err(error);
+        }
+        let mut read = BytesMut::with_capacity(step);
+        while read.len() < step {
+            let position = at + read.len() as u64;
+            let block_left = (position / BLOCK + 1) * BLOCK - position;
+            let left = usize::try_from(block_left.min(self.len.saturating_sub(position))).expect("within a block");
+            if left == 0 {
+                break;
+            }
+            match self.file.read_at(position, left).await {
+                Ok(bytes) if bytes.is_empty() => break,
+                Ok(bytes) => read.extend_from_slice(&bytes),
+                Err(error) => {
+                    self.unreadable.push(Unreadable { position, error });
+                    read.resize(read.len() + left, 0);
+                }
+            }
+        }
+        Ok(read.freeze())
+    }
 }
 
-enum Found {
+pub(super) enum Found {
     Record(Header, Bytes),
     /// Nothing that looks like one.
     NoRecord,

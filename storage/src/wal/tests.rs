@@ -3,6 +3,7 @@ use crate::disk::simulated::{Operation, SimulatedDisk};
 use crate::runtime::simulated::SimulatedRuntime;
 
 mod crash;
+mod salvage;
 
 type SimulatedWal = Wal<SimulatedDisk, SimulatedRuntime>;
 
