@@ -251,6 +251,8 @@ pub struct ClusterMetrics {
 pub struct Metrics {
     shards: Mutex<Vec<Arc<ShardMetrics>>>,
     pub cluster: ClusterMetrics,
+    /// Stretches of the last run's journals that cannot be read, found at the start.
+    pub journal_damage: Gauge,
 }
 
 impl Metrics {

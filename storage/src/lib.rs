@@ -12,7 +12,7 @@
 //! | `checkpoint` | small files replaced as a whole |
 //! | `journal` | small appends of a shard's logs made durable together, and put into segments later |
 //! | `wal` | pre-written, recycled files with group commit |
-//! | `journal` | what a shard has promised and not yet put into segments |
+//! | `check` | a whole data directory verified, and mended, while no broker uses it |
 //!
 //! # Durability
 //!
@@ -26,6 +26,7 @@
 //! recovery cuts off was never acknowledged at level `flushed`; what might have been is reported and left alone.
 
 pub mod cache;
+pub mod check;
 pub mod checkpoint;
 pub mod compaction;
 pub mod data_dir;

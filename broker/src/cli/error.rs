@@ -38,12 +38,36 @@ pub enum CliError {
     Damaged { count: usize },
     #[error("{failed} of {total} topics failed")]
     SomeFailed { failed: usize, total: usize },
+    /// The machine lacks something, or something is taken.
+    #[error("{0}")]
+    Unfit(String),
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl CliError {
-    /// 2 for a command line that cannot be meant, 1 for everything that failed while running.
+    /// 2 for a command line that cannot be meant, 3 where something is lacking or taken, 1 for everything that failed while
+    /// running.
     pub fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Usage(_)) { 2 } else { 1 }
+        match self {
+            Self::Usage(_) => super::exit::USAGE,
+            Self::Unfit(_) => super::exit::UNFIT,
+            Self::Connect { .. }
+            | Self::Connection { .. }
+            | Self::Decode { .. }
+            | Self::Frame { .. }
+            | Self::Encode(_)
+            | Self::UnsupportedApi { .. }
+            | Self::Kafka { .. }
+            | Self::Deadline { .. }
+            | Self::Record { .. }
+            | Self::Build(_)
+            | Self::Read { .. }
+            | Self::Output(_)
+            | Self::Damaged { .. }
+            | Self::SomeFailed { .. }
+            | Self::Failed(_) => super::exit::FAILED,
+        }
     }
 
     /// The reader of our output has gone, as `head` does: no error of ours.
@@ -67,7 +91,9 @@ impl CliError {
             | Self::Read { .. }
             | Self::Output(_)
             | Self::Damaged { .. }
-            | Self::SomeFailed { .. } => false,
+            | Self::SomeFailed { .. }
+            | Self::Unfit(_)
+            | Self::Failed(_) => false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The command line: `walser` alone is `walser start`.
 
+pub mod check;
 pub mod client;
 pub mod consume;
 pub mod dump_log;
@@ -52,6 +53,8 @@ enum Command {
     Consume(consume::Args),
     /// Print what stands in the files of a partition directory
     DumpLog(dump_log::Args),
+    /// Verify a data directory, and mend it
+    Check(check::Args),
 }
 
 /// Reads the arguments of the process and runs what they ask for.
@@ -71,6 +74,7 @@ pub fn run() -> ExitCode {
         Some(Command::Produce(args)) => finish(produce::run(&args)),
         Some(Command::Consume(args)) => finish(consume::run(&args)),
         Some(Command::DumpLog(args)) => finish(dump_log::run(&args)),
+        Some(Command::Check(args)) => finish(check::run(&args)),
         None => start::run(&cli.start),
     }
 }
@@ -104,6 +108,7 @@ mod tests {
             &["walser", "produce", "orders", "-k", "1", "-v", "2", "-z", "zstd", "--acks", "-1"],
             &["walser", "consume", "-t", "orders", "-p", "0,1", "-o", "-5", "-c", "3", "-e"],
             &["walser", "dump-log", "--records", "00000000000000000000.log"],
+            &["walser", "check", "walser-data", "--repair", "--json"],
             &["walser", "--set", "walser.shards=1", "--set", "node.id=3"],
             &["walser", "start", "--config", "server.properties", "--data-dir", "/tmp/x", "--cpus", "0,2-3"],
         ] {

@@ -20,7 +20,9 @@ use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties, Removal};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
-use walser_storage::journal::replay::{ReplayError, Replayed, discard, replay_unsettled};
+use walser_storage::journal::replay::{
+    DamagedJournal, JournalOwner, ReplayError, Replayed, discard, put_aside, replay_unsettled,
+};
 use walser_storage::log::known_end::journaled_through;
 use walser_storage::runtime::Runtime;
 
@@ -33,9 +35,10 @@ use crate::config::broker::BrokerConfig;
 use crate::config::rules::BrokerRules;
 use crate::config::view::BrokerView;
 use crate::net::listener::ListenerInfo;
+use crate::shard::placement::Placement;
 
 /// The metadata log's place in the data directory.
-const QUORUM_DIR: &str = "quorum";
+pub const QUORUM_DIR: &str = "quorum";
 
 /// Why the data directory cannot be used by this broker.
 #[derive(Debug, thiserror::Error)]
@@ -138,9 +141,18 @@ pub fn read<D: Disk>(checkpoints: &Checkpoints<D>, is_clean: bool) -> Boot {
     }
 }
 
+/// What became of the journals of the last run.
+#[derive(Debug, Default)]
+pub struct SettledJournals {
+    /// Directories that were gone and are there again.
+    pub made: Vec<FoundDir>,
+    /// Stretches that were acknowledged and cannot be read.
+    pub damage_count: u64,
+}
+
 /// Puts what the journals of the last run promised into the segments, unless a clean stop has done so or `ends` say that it
-/// is there, and removes the journals. After the directories are settled and before any log is opened. Directories that were gone and are there
-/// again.
+/// is there, and removes the journals. After the directories are settled and before any log is opened. A journal that is
+/// damaged is put aside, and logs that may have lost something are marked: they find out when they are opened.
 ///
 /// After a clean stop a crash before the removal lets the next start replay what the segments have already, which changes
 /// nothing.
@@ -151,35 +163,81 @@ pub async fn settle_journals<D: Disk, R: Runtime>(
     node_id: i32,
     ends: &LogEnds,
     is_clean: bool,
-) -> Result<Vec<FoundDir>, BootError> {
-    let mut made = Vec::new();
+) -> Result<SettledJournals, BootError> {
+    let mut settled = SettledJournals::default();
     if !is_clean {
-        let known = known_topics(image, node_id);
-        let locate = |topic_id, partition| {
-            let topic = known.get(&topic_id)?;
-            topic.partitions.contains(&partition).then(|| topic.name.clone())
-        };
-        let is_settled = |topic_id, partition, sequence| {
-            ends.get(&(topic_id, partition)).is_some_and(|note| sequence <= journaled_through(note))
-        };
-        let replayed = replay_unsettled(data_dir, runtime, locate, is_settled).await?;
-        if replayed.records > 0 {
-            let Replayed { folders, logs, records, dropped_records, void_records, bytes, torn_tails, .. } = replayed;
-            tracing::info!(
-                folders,
-                logs,
-                records,
-                dropped_records,
-                void_records,
-                bytes,
-                torn_tails,
-                "journals replayed into the logs"
-            );
+        let replayed = replay_journals(data_dir, runtime, image, node_id, ends).await?;
+        for damaged in &replayed.damaged {
+            settled.damage_count += damaged.lost.len() as u64;
+            report_damage(damaged);
+            let aside = put_aside(data_dir, &damaged.folder).await?;
+            tracing::warn!(folder = %aside.display(), "damaged journal put aside; what could be read of it is in the logs");
         }
-        made = replayed.made;
+        settled.made = replayed.made;
     }
     discard(data_dir).await?;
-    Ok(made)
+    Ok(settled)
+}
+
+async fn replay_journals<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: &R,
+    image: &MetadataImage,
+    node_id: i32,
+    ends: &LogEnds,
+) -> Result<Replayed, BootError> {
+    let known = known_topics(image, node_id);
+    let locate = |topic_id, partition| {
+        let topic = known.get(&topic_id)?;
+        topic.partitions.contains(&partition).then(|| topic.name.clone())
+    };
+    let is_settled = |topic_id, partition, sequence| is_noted(ends, topic_id, partition, sequence);
+    let behind = |owner| logs_behind(&known, owner);
+    let replayed = replay_unsettled(data_dir, runtime, locate, is_settled, behind).await?;
+    if replayed.records > 0 {
+        let Replayed { folders, logs, records, dropped_records, void_records, bytes, torn_tails, .. } = &replayed;
+        tracing::info!(
+            folders,
+            logs,
+            records,
+            dropped_records,
+            void_records,
+            bytes,
+            torn_tails,
+            "journals replayed into the logs"
+        );
+    }
+    Ok(replayed)
+}
+
+/// Whether the note on the log's end says that this record of the journal is in its segment.
+pub fn is_noted(ends: &LogEnds, topic_id: Uuid, partition: i32, sequence: u64) -> bool {
+    ends.get(&(topic_id, partition)).is_some_and(|note| sequence <= journaled_through(note))
+}
+
+/// All logs that a journal may have served.
+pub fn logs_behind(known: &BTreeMap<Uuid, KnownTopic>, owner: JournalOwner) -> Vec<(Uuid, i32)> {
+    let placement = owner.shard_count.filter(|count| *count > 0).map(Placement::new);
+    let is_behind = |topic_id: Uuid, partition| {
+        let shard = placement.as_ref().map(|placement| placement.owner(*topic_id.as_bytes(), partition).index());
+        shard.is_none_or(|shard| shard == owner.journal)
+    };
+    let all = known.iter().flat_map(|(id, topic)| topic.partitions.iter().map(|partition| (*id, *partition)));
+    all.filter(|(topic_id, partition)| is_behind(*topic_id, *partition)).collect()
+}
+
+fn report_damage(damaged: &DamagedJournal) {
+    for lost in &damaged.lost {
+        tracing::error!(
+            path = %lost.path.display(),
+            position = lost.position,
+            reason = lost.reason,
+            records = lost.sequences.end - lost.sequences.start,
+            "a journal is damaged: acknowledged records are lost, unless their logs have them"
+        );
+    }
+    let logs = damaged.marked.len();
+    tracing::warn!(logs, "logs that may have lost something are looked at; those that have everything serve");
 }
 
 /// Settles every directory that is not a live partition of `image`.
@@ -244,7 +302,8 @@ pub async fn seal<D: Disk>(
     Ok(())
 }
 
-fn known_topics(image: &MetadataImage, node_id: i32) -> BTreeMap<Uuid, KnownTopic> {
+/// Topics with the partitions that this node has.
+pub fn known_topics(image: &MetadataImage, node_id: i32) -> BTreeMap<Uuid, KnownTopic> {
     let ours = |topic: &walser_machine::metadata::image::TopicImage| {
         (0..)
             .zip(&topic.partitions)

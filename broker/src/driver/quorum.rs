@@ -20,6 +20,8 @@
 //! the newest snapshot and the entries from its offset on are the whole state; a start that finds a gap between them, or
 //! anything newer than this program knows, refuses.
 
+pub mod inspect;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -52,6 +52,8 @@ pub(super) fn render(metrics: &Metrics) -> String {
     render_cluster(&mut text, metrics, &shards);
     render_compaction(&mut text, &shards);
     render_shards(&mut text, &shards);
+    let damage = Family("walser_journal_damage", Gauge, "Unreadable stretches that the start found in journals.");
+    text.single(&damage, metrics.journal_damage.value());
     render_process(&mut text);
     text.0
 }

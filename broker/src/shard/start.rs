@@ -33,6 +33,7 @@ use crate::driver::boot::{self, BootError};
 use crate::driver::checkpoints::Checkpoints;
 use crate::driver::partition::reconcile::ClosedLog;
 use crate::driver::partition::{JournalSettings, PartitionSettings, Partitions};
+use crate::metrics::Metrics;
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
@@ -157,6 +158,7 @@ struct ShardParts {
 struct ControlParts {
     reserve: Arc<Reserve>,
     config: Arc<BrokerConfig>,
+    metrics: Arc<Metrics>,
     listeners: Vec<ListenerInfo>,
     shard_count: u16,
     ready: mpsc::Sender<Result<(), StartError>>,
@@ -213,6 +215,7 @@ impl RunningBroker {
         let parts = ControlParts {
             reserve,
             config,
+            metrics: Arc::clone(&settings.metrics),
             listeners: listeners.clone(),
             shard_count,
             ready,
@@ -443,6 +446,7 @@ fn journal_settings(parts: &ShardParts, shard_count: usize) -> JournalSettings {
     let staged_bytes = parts.settings.tail_memory_bytes / shard_count / STAGED_SHARE;
     JournalSettings {
         number: parts.id.index(),
+        shard_count: parts.placement.shard_count(),
         live_bytes_max: (number("walser.journal.bytes") / shard_count as u64).max(JOURNAL_BYTES_MIN),
         staged_bytes_max: staged_bytes.clamp(STAGED_BYTES_MIN, STAGED_BYTES_MAX),
         batch_bytes_max: usize::try_from(number("walser.journal.batch.max.bytes")).unwrap_or(usize::MAX),
@@ -555,7 +559,7 @@ async fn run_control(parts: ControlParts) {
     let receiving = Rc::clone(&mesh).run(move |request, reply_to| control::serve(&serving, request, reply_to), turned);
     spawn_inside(&control.runtime, &control.gates.internals, receiving);
     spawn_inside(&control.runtime, &control.gates.internals, Rc::clone(&mesh).run_guard());
-    let data_dir = match boot(&control, &disk, &parts.config, &parts.listeners).await {
+    let data_dir = match boot(&control, &disk, &parts.config, &parts.listeners, &parts.metrics).await {
         Ok(data_dir) => data_dir,
         Err(error) => {
             drop(parts.ready.send(Err(error)));
@@ -618,6 +622,7 @@ async fn boot(
     disk: &ShardDisk,
     config: &Arc<BrokerConfig>,
     listeners: &[ListenerInfo],
+    metrics: &Metrics,
 ) -> Result<DataDir<ShardDisk>, StartError> {
     let data_dir = DataDir::open(disk.clone(), &config.data_dir).await.map_err(BootError::from)?;
     let meta = boot::identify(&data_dir, config.node_id).await?;
@@ -628,7 +633,10 @@ async fn boot(
     // From now on a crash counts as one.
     let is_clean = data_dir.take_clean_mark().await.map_err(BootError::from)?;
     let ends = data_dir.read_log_ends().await.map_err(BootError::from)?;
-    let mut made = boot::settle_journals(&data_dir, &control.runtime, &image, config.node_id, &ends, is_clean).await?;
+    let (runtime, node_id) = (&control.runtime, config.node_id);
+    let settled = boot::settle_journals(&data_dir, runtime, &image, node_id, &ends, is_clean).await?;
+    metrics.journal_damage.set(settled.damage_count);
+    let mut made = settled.made;
     // Where another topic's directory had the name, what the checkpoints say is of that one.
     made.retain(|dir| found.binary_search_by(|known| known.dir_name.cmp(&dir.dir_name)).is_err());
     found.extend(made);

@@ -36,6 +36,11 @@ impl OffsetIndex {
         self.entries.is_empty()
     }
 
+    /// Last offset and position of the batches it knows.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (i64, u32)> {
+        self.entries.iter().map(|entry| (self.base_offset + i64::from(entry.relative_offset), entry.position))
+    }
+
     /// Notes the batch at `position` by its last offset. An entry that does not rise is left out: the index stays sparse
     /// but right.
     pub fn append(&mut self, last_offset: i64, position: u32) {

@@ -42,6 +42,10 @@ impl TimeIndex {
         self.entries.last().map(|&entry| self.absolute(entry))
     }
 
+    pub(crate) fn entries(&self) -> impl Iterator<Item = TimestampOffset> {
+        self.entries.iter().map(|&entry| self.absolute(entry))
+    }
+
     /// Left out unless the timestamp is larger than all before; negative ones (no timestamp) are never kept.
     pub fn append(&mut self, largest: TimestampOffset) {
         let Ok(relative_offset) = u32::try_from(largest.offset - self.base_offset) else { return };

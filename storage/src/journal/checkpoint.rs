@@ -8,12 +8,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::commit::Inner;
+use super::record::Roll;
 use crate::disk::Disk;
 use crate::log::Log;
 use crate::runtime::{Instant, Runtime};
 
 /// How long a log may leave in the journal what would fill a block.
 const VISIT_EVERY: Duration = Duration::from_secs(1);
+/// How long the journal goes on without a roll: what is damaged behind the last one concerns all logs.
+const ROLL_EVERY: Duration = VISIT_EVERY;
 /// Visits that cause no wait of their own before the task gives way.
 const VISITS_PER_TURN: u32 = 32;
 /// Nothing could be let go of: until the next attempt.
@@ -32,6 +35,7 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
                 self.relieve().await;
             } else {
                 self.visit_due().await;
+                self.call_roll().await;
                 if !self.must_free() && !self.must_relieve() {
                     self.arm_timer();
                     work.await;
@@ -141,10 +145,38 @@ impl<D: Disk, R: Runtime> Inner<D, R> {
         }
     }
 
-    /// Wakes the task when a log is due, or another attempt.
+    /// Notes in the journal which logs need it, when something was appended since that was done.
+    async fn call_roll(&self) {
+        let (now, as_of) = (self.runtime.now(), self.wal.next_sequence());
+        let (rolled, behind) = self.rolled.get();
+        if as_of == behind || now.saturating_since(rolled) < ROLL_EVERY {
+            return;
+        }
+        let mut standings = Vec::new();
+        for (at, log) in (1..).zip(self.visited()) {
+            // Of a log that begins to need the journal meanwhile, all records are behind `as_of`.
+            standings.extend(log.standing());
+            if at % VISITS_PER_TURN == 0 {
+                self.runtime.turn().await;
+            }
+        }
+        let roll = Roll { shard_count: self.options.shard_count, as_of, standings };
+        // It is tried again when the journal takes something again.
+        if let Ok(sequence) = self.wal.append(roll.encode()) {
+            // What came meanwhile is for the next one.
+            let next = if sequence == as_of { sequence + 1 } else { as_of };
+            self.rolled.set((now, next));
+        }
+    }
+
+    fn owes_roll(&self) -> bool {
+        self.wal.next_sequence() != self.rolled.get().1
+    }
+
+    /// Wakes the task when a log is due, or a roll, or another attempt.
     pub(super) fn arm_timer(self: &Rc<Self>) {
         let retries = self.is_yet_to_come(&self.no_free_until) || self.is_yet_to_come(&self.no_relief_until);
-        let is_idle = self.visits.borrow().is_empty() && !retries;
+        let is_idle = self.visits.borrow().is_empty() && !retries && !self.owes_roll();
         if is_idle || self.is_timer_armed.replace(true) {
             return;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use walser_protocol::types::Uuid;
 
-use super::record::{HEAD_BYTES, SegmentBytes};
+use super::record::{HEAD_BYTES, Piece, SegmentBytes};
 use crate::disk::Disk;
 use crate::error::{AppendError, DiskError, LogOffline};
 use crate::log::Log;
@@ -34,6 +34,8 @@ pub struct JournalOptions {
     pub staged_bytes_max: usize,
     /// Batches of this length and more go straight into their segment.
     pub batch_bytes_max: usize,
+    /// Of the broker: with the number of the journal it says whose logs are behind it.
+    pub shard_count: u16,
     /// Random, new at every start.
     pub salt_seed: u64,
 }
@@ -71,6 +73,8 @@ pub(super) struct Inner<D: Disk, R: Runtime> {
     commit_count: Cell<u64>,
     /// How many [`DirectRound`]s there are.
     direct_rounds: Rc<Cell<usize>>,
+    /// When the last [`Roll`](super::record::Roll) was appended, and what the record behind it was to be.
+    pub rolled: Cell<(Instant, u64)>,
     /// There may be something to let go of, or to write back.
     pub work: Notify,
     pub is_timer_armed: Cell<bool>,
@@ -140,8 +144,10 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
         if recovered.next_sequence != recovered.first_sequence {
             return Err(JournalError::NotReplayed { dir: options.dir });
         }
+        let rolled = Cell::new((runtime.now(), wal.next_sequence()));
         let inner = Rc::new(Inner {
             wal,
+            rolled,
             runtime,
             options,
             waiting: RefCell::default(),
@@ -293,13 +299,14 @@ impl<D: Disk, R: Runtime> JournalHandle<D, R> {
         bytes: &Bytes,
         end_offset: i64,
     ) -> u64 {
-        let sequence = self.append_bytes(log, base_offset, position, bytes.clone()).expect("just asked");
+        let appended = self.append(Piece::Batch, log, base_offset, position, bytes.clone());
+        let sequence = appended.expect("just asked");
         let waiting = Waiting { sequence, log: log.clone(), end_offset };
         self.journal.inner.waiting.borrow_mut().push_back(waiting);
         sequence
     }
 
-    /// Queues bytes of a segment.
+    /// Queues bytes of a segment that are no batch the journal lacks.
     pub(crate) fn append_bytes(
         &self,
         log: &Log<D, R>,
@@ -307,9 +314,20 @@ impl<D: Disk, R: Runtime> JournalHandle<D, R> {
         position: u64,
         bytes: Bytes,
     ) -> Result<u64, WalError> {
+        self.append(Piece::Part, log, base_offset, position, bytes)
+    }
+
+    fn append(
+        &self,
+        piece: Piece,
+        log: &Log<D, R>,
+        base_offset: i64,
+        position: u64,
+        bytes: Bytes,
+    ) -> Result<u64, WalError> {
         let place = SegmentBytes { topic_id: self.topic_id, partition: self.partition, base_offset, position };
         let inner = &self.journal.inner;
-        let sequence = inner.wal.append_parts(&place.encode_head(), bytes)?;
+        let sequence = inner.wal.append_parts(&place.encode_head(piece), bytes)?;
         if log.begin_visits() {
             inner.visits.borrow_mut().push_back((inner.runtime.now(), log.clone()));
             inner.arm_timer();

@@ -24,9 +24,11 @@
 //!    segment that counts. It is left to those who open the log.
 //!
 //! A log lies in one journal only, so folders are handled one after the other and one folder's records are in memory at
-//! a time. One that is damaged ends the replay. The folders before it are in the segments by then, which is no harm: the
-//! next start does it again.
+//! a time. Of one that is damaged everything is replayed that can be read. Logs that may have lost something by it are
+//! marked ([`DamageMark`]), durably, before the folder is put aside: `damage` has the rule. A hole in a log is never closed
+//! by what is behind it, because it is a hole in the file, too.
 
+mod damage;
 mod redo;
 
 use std::collections::BTreeMap;
@@ -34,21 +36,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use walser_protocol::records::batch::BatchView;
 use walser_protocol::types::Uuid;
 
-use self::redo::{LogRecords, Piece, Redone, redo_all};
+use self::damage::Evidence;
+pub(crate) use self::damage::LogKey;
+pub(crate) use self::redo::{Content, Run};
+use self::redo::{LogRecords, Redone, redo_all};
 use super::JOURNAL_DIR;
-use super::record::{BadRecord, decode};
+use super::record::{BadRecord, Piece, Record, decode};
 use crate::checkpoint::sync_dir;
 use crate::data_dir::DataDir;
-use crate::data_dir::partition::FoundDir;
+use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_names};
 use crate::disk::{DirEntry, Disk};
 use crate::error::DiskError;
+use crate::log::DamageMark;
 use crate::runtime::Runtime;
-use crate::wal::{Recovered, WalError, read_all};
+use crate::segment::reader::last_offset;
+use crate::wal::{Lost, Recovered, Salvaged, WalError, read_all, salvage};
 
 /// Ending of a folder that counts no more and is being removed.
 const DISCARDED_SUFFIX: &str = ".discarded";
+/// Ending of a folder that is damaged; what could be read of it is in the segments.
+pub const DAMAGED_SUFFIX: &str = ".damaged";
 
 /// What a replay has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,16 +78,32 @@ pub struct Replayed {
     pub torn_tails: usize,
     /// Partition directories that were gone and are there again.
     pub made: Vec<FoundDir>,
+    /// Journals that cannot be read as a whole.
+    pub damaged: Vec<DamagedJournal>,
+}
+
+/// A journal of which records are lost that were acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedJournal {
+    pub folder: PathBuf,
+    pub lost: Vec<Lost>,
+    /// Topic and partition of the logs that may have lost something, with what is known of it. Whether they have turns out
+    /// when they are opened.
+    pub marked: Vec<(String, i32, DamageMark)>,
+}
+
+/// Whose logs are behind a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOwner {
+    /// Of the folder.
+    pub journal: usize,
+    /// `None`: not known, so that it may be anybody's.
+    pub shard_count: Option<u16>,
 }
 
 /// Why the journals could not be replayed. Logs must not be opened then.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReplayError {
-    #[error(
-        "the journal in {} is damaged, and records that were acknowledged are missing: {source}; restore the folder from a backup, or move it out of the data directory to start without them",
-        folder.display()
-    )]
-    Damaged { folder: PathBuf, source: WalError },
     #[error("the journal in {} cannot be read: {source}", folder.display())]
     Unreadable { folder: PathBuf, source: WalError },
     #[error("the journal in {} cannot be replayed, because of record {sequence}: {source}", folder.display())]
@@ -86,32 +112,18 @@ pub enum ReplayError {
     Disk(#[from] DiskError),
 }
 
-impl ReplayError {
-    fn of_folder(folder: &Path, source: WalError) -> Self {
-        let folder = folder.to_path_buf();
-        match &source {
-            WalError::Corrupt { .. } => Self::Damaged { folder, source },
-            WalError::NewerFormat { .. }
-            | WalError::GenerationTwice { .. }
-            | WalError::PayloadTooLarge { .. }
-            | WalError::QueueFull { .. }
-            | WalError::Stalled(_)
-            | WalError::Failed(_)
-            | WalError::Closed
-            | WalError::Io { .. } => Self::Unreadable { folder, source },
-        }
-    }
-}
-
 /// Puts into the segments what the journals hold, durably. `locate` gives the name of the topic with this id if the
-/// metadata knows the topic and this partition of it. Directories have been held against the metadata before, so that one
-/// with a topic's name is that topic's.
+/// metadata knows the topic and this partition of it, `behind` all logs that the metadata knows of one owner. Directories
+/// have been held against the metadata before, so that one with a topic's name is that topic's.
+///
+/// The folders named in [`Replayed::damaged`] are to be put aside afterwards, see [`put_aside`].
 pub async fn replay<D: Disk, R: Runtime>(
     data_dir: &DataDir<D>,
     runtime: &R,
     locate: impl Fn(Uuid, i32) -> Option<String>,
+    behind: impl Fn(JournalOwner) -> Vec<(Uuid, i32)>,
 ) -> Result<Replayed, ReplayError> {
-    replay_unsettled(data_dir, runtime, locate, |_, _, _| false).await
+    replay_unsettled(data_dir, runtime, locate, |_, _, _| false, behind).await
 }
 
 /// As [`replay`], without the records of which `is_settled` says that they are in their segments, durably: by topic id,
@@ -121,14 +133,16 @@ pub async fn replay_unsettled<D: Disk, R: Runtime>(
     runtime: &R,
     locate: impl Fn(Uuid, i32) -> Option<String>,
     is_settled: impl Fn(Uuid, i32, u64) -> bool,
+    behind: impl Fn(JournalOwner) -> Vec<(Uuid, i32)>,
 ) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed::default();
-    for folder in find_folders(data_dir).await?.unwrap_or_default().live {
+    for (number, folder) in find_folders(data_dir).await?.unwrap_or_default().live {
         let found = read_folder(data_dir, runtime, &folder, &is_settled).await?;
         replayed.folders += 1;
         replayed.void_records += found.settled_records;
         replayed.records += found.records;
         replayed.torn_tails += usize::from(found.recovered.torn_tail.is_some());
+        let marks = found.marks(|shard_count| behind(JournalOwner { journal: number, shard_count }));
         let mut logs = Vec::new();
         for ((topic_id, partition), segments) in found.logs {
             match locate(topic_id, partition) {
@@ -141,8 +155,63 @@ pub async fn replay_unsettled<D: Disk, R: Runtime>(
         replayed.void_records += void_records;
         replayed.bytes += bytes;
         replayed.made.extend(made);
+        if found.lost.is_empty() {
+            continue;
+        }
+        let mut damaged = DamagedJournal { folder, lost: found.lost, marked: Vec::new() };
+        for ((topic_id, partition), mark) in marks {
+            let Some(topic) = locate(topic_id, partition) else { continue };
+            let (mark, made) = mark_log(data_dir, topic_id, &topic, partition, mark).await?;
+            replayed.made.extend(made);
+            damaged.marked.push((topic, partition, mark));
+        }
+        replayed.damaged.push(damaged);
     }
     Ok(replayed)
+}
+
+/// Notes durably that a log may have lost something. The directory, when it was made for that.
+async fn mark_log<D: Disk>(
+    data_dir: &DataDir<D>,
+    topic_id: Uuid,
+    topic: &str,
+    partition: i32,
+    mark: DamageMark,
+) -> Result<(DamageMark, Option<FoundDir>), DiskError> {
+    let disk = data_dir.disk();
+    let dir = data_dir.partition_path(topic, partition);
+    let is_there = list_if_there(disk, &dir).await?.is_some();
+    data_dir.create_partition(topic, partition, topic_id).await?;
+    let mark = match DamageMark::read(disk, &dir).await? {
+        Some(earlier) => mark.and(&earlier),
+        None => mark,
+    };
+    mark.write(disk, &dir).await?;
+    sync_names(disk, &dir).await?;
+    let made = (!is_there).then(|| FoundDir {
+        dir_name: dir_name(topic, partition),
+        name: DirName { topic: topic.to_owned(), partition, kind: DirKind::Partition },
+        topic_id: Some(topic_id),
+        has_data: true,
+    });
+    Ok((mark, made))
+}
+
+/// Gives a damaged folder a name under which it counts no more and is kept; the new name. What could be read of it was
+/// replayed.
+pub async fn put_aside<D: Disk>(data_dir: &DataDir<D>, folder: &Path) -> Result<PathBuf, DiskError> {
+    let root = data_dir.path().join(JOURNAL_DIR);
+    let taken = list_if_there(data_dir.disk(), &root).await?.unwrap_or_default();
+    let number = folder.file_name().unwrap_or_default().to_string_lossy();
+    let names = (0..=taken.len()).map(|at| match at {
+        0 => format!("{number}{DAMAGED_SUFFIX}"),
+        _ => format!("{number}{DAMAGED_SUFFIX}-{at}"),
+    });
+    let mut free = names.filter(|name| !taken.iter().any(|entry| entry.name == *name));
+    let aside = root.join(free.next().expect("one more than are taken"));
+    data_dir.disk().rename(folder, &aside).await.map_err(|e| DiskError::new("rename", folder, e))?;
+    sync_dir(data_dir.disk(), &root).await?;
+    Ok(aside)
 }
 
 /// Removes all journals. What is in them is not needed any more: the last stop was a clean one, or they were replayed. A
@@ -161,7 +230,7 @@ pub async fn discard<D: Disk>(data_dir: &DataDir<D>) -> Result<(), DiskError> {
     }
     // Files that vanish one by one would look like damage: first the whole folder stops to count.
     let mut discarded = Vec::with_capacity(folders.live.len());
-    for folder in folders.live {
+    for (_, folder) in folders.live {
         let mut aside = folder.as_os_str().to_owned();
         aside.push(DISCARDED_SUFFIX);
         let aside = PathBuf::from(aside);
@@ -177,8 +246,8 @@ pub async fn discard<D: Disk>(data_dir: &DataDir<D>) -> Result<(), DiskError> {
 
 #[derive(Default)]
 struct Folders {
-    /// By number.
-    live: Vec<PathBuf>,
+    /// With their numbers, by which they are sorted.
+    live: Vec<(usize, PathBuf)>,
     discarded: Vec<PathBuf>,
 }
 
@@ -195,19 +264,130 @@ async fn find_folders<D: Disk>(data_dir: &DataDir<D>) -> Result<Option<Folders>,
                 live.insert(number, root.join(&entry.name));
             }
             (_, Some(number)) if number.parse::<usize>().is_ok() => folders.discarded.push(root.join(&entry.name)),
+            _ if entry.name.contains(DAMAGED_SUFFIX) => {}
             (Ok(_) | Err(_), _) => tracing::warn!(name = entry.name, "not a journal of this broker; left alone"),
         }
     }
-    folders.live = live.into_values().collect();
+    folders.live = live.into_iter().collect();
     Ok(Some(folders))
 }
 
-/// What a journal holds, by log and segment and within a segment in order of sequence.
+/// What a journal holds.
 struct Found {
-    logs: BTreeMap<(Uuid, i32), BTreeMap<i64, Vec<Piece>>>,
+    /// By log and segment and within a segment in order of sequence.
+    logs: BTreeMap<LogKey, BTreeMap<i64, Vec<Run>>>,
+    /// Of segments.
     records: u64,
     settled_records: u64,
     recovered: Recovered,
+    lost: Vec<Lost>,
+    evidence: Evidence,
+}
+
+/// Takes records in order.
+struct Collector<'a, S> {
+    is_settled: &'a S,
+    logs: BTreeMap<LogKey, BTreeMap<i64, Vec<Run>>>,
+    records: u64,
+    settled_records: u64,
+    /// Collected where records are lost.
+    evidence: Option<Evidence>,
+    bad: Option<(u64, BadRecord)>,
+}
+
+impl<'a, S: Fn(Uuid, i32, u64) -> bool> Collector<'a, S> {
+    fn new(is_settled: &'a S, wants_evidence: bool) -> Self {
+        Self {
+            is_settled,
+            logs: BTreeMap::new(),
+            records: 0,
+            settled_records: 0,
+            evidence: wants_evidence.then(Evidence::default),
+            bad: None,
+        }
+    }
+
+    fn take(&mut self, sequence: u64, payload: Bytes) {
+        match decode(payload) {
+            Ok(Record::Bytes(piece, place, bytes)) => {
+                self.records += 1;
+                let key = (place.topic_id, place.partition);
+                if let (Some(evidence), Piece::Batch) = (&mut self.evidence, piece)
+                    && let Ok(batch) = BatchView::parse_exact(&bytes)
+                {
+                    let end_offset = last_offset(batch.header()).saturating_add(1);
+                    evidence.last_batches.insert(key, (sequence, end_offset));
+                }
+                if (self.is_settled)(place.topic_id, place.partition, sequence) {
+                    self.settled_records += 1;
+                    return;
+                }
+                let segments = self.logs.entry(key).or_default();
+                segments.entry(place.base_offset).or_default().push(Run { position: place.position, bytes });
+            }
+            Ok(Record::Roll(roll)) => {
+                if let Some(evidence) = &mut self.evidence {
+                    evidence.rolls.push((sequence, roll));
+                }
+            }
+            Err(source) => {
+                self.bad.get_or_insert((sequence, source));
+            }
+        }
+    }
+}
+
+/// A journal as a check sees it.
+pub(crate) struct JournalContent {
+    pub folder: PathBuf,
+    pub found: Result<ReadableContent, ReplayError>,
+}
+
+pub(crate) struct ReadableContent {
+    pub logs: BTreeMap<LogKey, BTreeMap<i64, Vec<Run>>>,
+    pub lost: Vec<Lost>,
+    pub has_torn_tail: bool,
+    /// What a replay would mark.
+    pub marks: BTreeMap<LogKey, DamageMark>,
+}
+
+/// What the journals hold; `behind` as in [`replay`]. Changes nothing.
+pub(crate) async fn read_journals<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: &R,
+    is_settled: &impl Fn(Uuid, i32, u64) -> bool,
+    behind: &dyn Fn(JournalOwner) -> Vec<LogKey>,
+) -> Result<Vec<JournalContent>, DiskError> {
+    let mut journals = Vec::new();
+    for (number, folder) in find_folders(data_dir).await?.unwrap_or_default().live {
+        let mut collector = Collector::new(is_settled, true);
+        let take = |sequence, payload| collector.take(sequence, payload);
+        let salvaged = salvage(data_dir.disk(), runtime, &folder, take).await;
+        let Collector { logs, bad, records, settled_records, evidence, .. } = collector;
+        let found = match (salvaged, bad) {
+            (Ok(Salvaged { lost, recovered, .. }), None) => {
+                let has_torn_tail = recovered.torn_tail.is_some();
+                let evidence = evidence.unwrap_or_default();
+                let found = Found { logs, records, settled_records, recovered, lost, evidence };
+                let marks = found.marks(|shard_count| behind(JournalOwner { journal: number, shard_count }));
+                Ok(ReadableContent { logs: found.logs, lost: found.lost, has_torn_tail, marks })
+            }
+            (Ok(_), Some((sequence, source))) => {
+                Err(ReplayError::BadRecord { folder: folder.clone(), sequence, source })
+            }
+            (Err(source), _) => Err(ReplayError::Unreadable { folder: folder.clone(), source }),
+        };
+        journals.push(JournalContent { folder, found });
+    }
+    Ok(journals)
+}
+
+/// Folders that were put aside because they are damaged.
+pub(crate) async fn damaged_folders<D: Disk>(data_dir: &DataDir<D>) -> Result<Vec<PathBuf>, DiskError> {
+    let root = data_dir.path().join(JOURNAL_DIR);
+    let entries = list_if_there(data_dir.disk(), &root).await?.unwrap_or_default();
+    let aside = entries.into_iter().filter(|entry| entry.is_dir && entry.name.contains(DAMAGED_SUFFIX));
+    Ok(aside.map(|entry| root.join(entry.name)).collect())
 }
 
 async fn read_folder<D: Disk, R: Runtime>(
@@ -216,31 +396,53 @@ async fn read_folder<D: Disk, R: Runtime>(
     folder: &Path,
     is_settled: &impl Fn(Uuid, i32, u64) -> bool,
 ) -> Result<Found, ReplayError> {
-    let mut logs = BTreeMap::<_, BTreeMap<_, Vec<Piece>>>::new();
-    let (mut records, mut settled_records, mut bad) = (0, 0, None);
-    let mut take = |sequence: u64, payload: Bytes| match decode(payload) {
-        Ok((place, bytes)) => {
-            records += 1;
-            if is_settled(place.topic_id, place.partition, sequence) {
-                settled_records += 1;
-                return;
-            }
-            let segments = logs.entry((place.topic_id, place.partition)).or_default();
-            segments.entry(place.base_offset).or_default().push(Piece { position: place.position, bytes });
+    let unreadable = |source| ReplayError::Unreadable { folder: folder.to_path_buf(), source };
+    let mut collector = Collector::new(is_settled, false);
+    let read = read_all(data_dir.disk(), runtime, folder, |sequence, payload| collector.take(sequence, payload)).await;
+    let (recovered, lost) = match read {
+        Ok(recovered) => (recovered, Vec::new()),
+        // Also what the disk does not give: most of it is elsewhere.
+        Err(WalError::Corrupt { .. } | WalError::Io { .. }) => {
+            collector = Collector::new(is_settled, true);
+            let take = |sequence, payload| collector.take(sequence, payload);
+            let salvaged = salvage(data_dir.disk(), runtime, folder, take).await;
+            let Salvaged { recovered, lost, .. } = salvaged.map_err(unreadable)?;
+            (recovered, lost)
         }
-        Err(source) => {
-            bad.get_or_insert((sequence, source));
-        }
+        Err(error) => return Err(unreadable(error)),
     };
-    let recovered = read_all(data_dir.disk(), runtime, folder, &mut take).await;
-    let recovered = recovered.map_err(|source| ReplayError::of_folder(folder, source))?;
+    let Collector { logs, records, settled_records, evidence, bad, .. } = collector;
     match bad {
         Some((sequence, source)) => Err(ReplayError::BadRecord { folder: folder.to_path_buf(), sequence, source }),
-        None => Ok(Found { logs, records, settled_records, recovered }),
+        None => Ok(Found { logs, records, settled_records, recovered, lost, evidence: evidence.unwrap_or_default() }),
     }
 }
 
-fn count_records(segments: &BTreeMap<i64, Vec<Piece>>) -> u64 {
+impl Found {
+    /// Of every log that may have lost something.
+    fn marks(&self, behind: impl FnOnce(Option<u16>) -> Vec<LogKey>) -> BTreeMap<LogKey, DamageMark> {
+        let concerned = self.evidence.concerned(&self.lost);
+        let mark = |at: usize, end_offset| {
+            let Lost { path, position, reason, .. } = &self.lost[at];
+            DamageMark { end_offset, path: path.clone(), position: *position, reason: reason.clone() }
+        };
+        let known = concerned.known.iter().map(|(key, (end_offset, at))| (*key, mark(*at, Some(*end_offset))));
+        let mut marks: BTreeMap<_, _> = known.collect();
+        if let Some((at, sequence)) = concerned.all {
+            for key in behind(self.evidence.shard_count()) {
+                let mark = mark(at, self.evidence.end_offset(key, sequence));
+                let mark = match marks.get(&key) {
+                    Some(known) => mark.and(known),
+                    None => mark,
+                };
+                marks.insert(key, mark);
+            }
+        }
+        marks
+    }
+}
+
+fn count_records(segments: &BTreeMap<i64, Vec<Run>>) -> u64 {
     segments.values().map(|pieces| pieces.len() as u64).sum()
 }
 

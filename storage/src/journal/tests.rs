@@ -10,7 +10,7 @@ use walser_protocol::records::batch::BatchMut;
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::types::Uuid;
 
-use super::replay::{Replayed, discard, replay, replay_unsettled};
+use super::replay::{Replayed, discard, put_aside, replay, replay_unsettled};
 use super::{JOURNAL_DIR, Journal, JournalHandle, JournalOptions, folder};
 use crate::cache::tail::TailBudget;
 use crate::data_dir::DataDir;
@@ -27,7 +27,9 @@ use crate::runtime::simulated::SimulatedRuntime;
 use crate::validate::ValidBatch;
 
 mod behaviour;
+mod check;
 mod crash;
+mod damage;
 mod faults;
 mod load;
 
@@ -121,11 +123,17 @@ impl World {
             let locate = |id, _| (id == TOPIC_ID).then(|| TOPIC.to_owned());
             let is_settled =
                 |_, partition, sequence| note(partition).is_some_and(|note| sequence <= journaled_through(note));
-            let outcome = replay_unsettled(&data_dir, &self.runtime, locate, is_settled).await;
+            let partitions = self.shape.partitions;
+            let behind = |_| (0..partitions).map(|partition| (TOPIC_ID, partition)).collect();
+            let outcome = replay_unsettled(&data_dir, &self.runtime, locate, is_settled, behind).await;
             replayed = outcome.unwrap_or_else(|error| panic!("{error}"));
+            for damaged in &replayed.damaged {
+                put_aside(&data_dir, &damaged.folder).await.expect("no fault");
+            }
         }
         discard(&data_dir).await.expect("no fault");
         let options = JournalOptions {
+            shard_count: 1,
             dir: folder(Path::new(DATA), 0),
             live_bytes_max: self.shape.live_bytes_max,
             staged_bytes_max: self.shape.staged_bytes_max,

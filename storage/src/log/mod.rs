@@ -14,6 +14,7 @@
 mod append;
 mod commit;
 mod compact;
+mod damage;
 pub mod known_end;
 mod lookup;
 mod read;
@@ -52,11 +53,14 @@ use crate::segment::{RollLimits, Segment};
 
 pub use append::{Append, Appended, COPY_BELOW_BYTES};
 pub use compact::{CompactError, Compacted, PassLimits};
+pub use damage::{DAMAGE_FILE, DamageMark};
 pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};
+pub(crate) use recovery::remove_if_there;
 pub use recovery::{OpenLog, RecoveryReport};
 pub use retention::Retention;
 pub use room::Place;
+pub(crate) use round::GROUP_BYTES_MAX;
 pub use seal::Closed;
 
 /// When an append counts as done.

@@ -7,7 +7,8 @@
 //! the batches end before the files do, there are two cases. At most [`GROUP_BYTES_MAX`] of batches are in flight at a
 //! time, so bad bytes within that of the end are an append that was never acknowledged: they are cut off, and said so.
 //! Good batches further behind prove that the bad bytes had been acknowledged once: nothing is cut, the log is served up
-//! to there and takes no appends. The same when the bad bytes are below the recovery point.
+//! to there and takes no appends. The same when the bad bytes are below the recovery point, and when the log is marked as
+//! one that may have lost something with a damaged journal (`damage`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use crate::segment::{
 };
 
 use super::commit::Unsynced;
+use super::damage::{DAMAGE_FILE, DamageMark};
 use super::known_end::KnownEnd;
 use super::read::Pace;
 use super::rest::Notes;
@@ -99,6 +101,7 @@ struct FoundFiles {
     /// Left over by a crash, or without a segment.
     useless: Vec<String>,
     has_epochs: bool,
+    is_marked: bool,
 }
 
 /// Everything of a log that is found before there is one.
@@ -109,17 +112,15 @@ struct Recovered<F> {
     saved_epochs: LeaderEpochs,
     producers: ProducerStates,
     log_end_offset: i64,
+    mark: Option<DamageMark>,
     report: RecoveryReport,
     is_dir_durable: bool,
 }
 
 impl<D: Disk, R: Runtime> Log<D, R> {
     /// Opens what is in the directory; an empty directory is an empty log.
-    pub async fn open(open: OpenLog<D, R>) -> Result<(Self, RecoveryReport), OpenError> {
-        let mut files = match &open.entries {
-            Some(entries) => sort_files(entries),
-            None => find_files(&open.disk, &open.dir).await?,
-        };
+    pub async fn open(mut open: OpenLog<D, R>) -> Result<(Self, RecoveryReport), OpenError> {
+        let (mut files, mark) = open.find().await?;
         if !files.swaps.is_empty() {
             let segments: Vec<i64> = files.segments.keys().copied().collect();
             for &base_offset in &files.swaps {
@@ -140,11 +141,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             producers: ProducerStates::default(),
             // Offsets are not given twice, even when every file is gone.
             log_end_offset: first_offset.unwrap_or(open.recovery_point.unwrap_or(0).max(log_start_offset)),
+            mark,
             report: RecoveryReport::default(),
             is_dir_durable: false,
         };
         let scan_from = recovered.take_trusted(&open, &found, trusted_to);
-        let known = open.usable_note(&found[scan_from..], recovered.log_end_offset);
+        let known = open.usable_note(recovered.mark.as_ref(), &found[scan_from..], recovered.log_end_offset);
         let snapshot_at = match &known {
             Some(known) => {
                 (recovered.producers, recovered.epochs) = (known.producers.clone(), known.epochs.clone());
@@ -181,6 +183,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             remove_if_there(&open.disk, &file_path(&open.dir, offset, SNAPSHOT_SUFFIX)).await?;
         }
         recovered.log_end_offset = recovered.log_end_offset.max(log_start_offset);
+        recovered.settle_mark(&open).await?;
         let is_clean =
             open.is_clean && recovered.report.scanned_bytes == 0 && snapshot_at == Some(recovered.log_end_offset);
         // The first segment's file comes after both.
@@ -193,6 +196,17 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 impl<D: Disk, R: Runtime> OpenLog<D, R> {
     pub(super) fn files(&self) -> Files<D> {
         Files { disk: self.disk.clone(), open: Rc::clone(&self.open_files) }
+    }
+
+    /// What lies in the directory. A log that is marked is none that was left clean.
+    async fn find(&mut self) -> Result<(FoundFiles, Option<DamageMark>), DiskError> {
+        let files = match &self.entries {
+            Some(entries) => sort_files(entries),
+            None => find_files(&self.disk, &self.dir).await?,
+        };
+        let mark = if files.is_marked { DamageMark::read(&self.disk, &self.dir).await? } else { None };
+        self.is_clean &= mark.is_none();
+        Ok((files, mark))
     }
 
     /// Exclusive: the batches below need no look.
@@ -208,8 +222,14 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
 
     /// The note, where it speaks of the first segment that is to be looked at; of a clean log, of its very end. After a
     /// clean stop somebody else may have had the directory, and says so in the recovery point.
-    fn usable_note(&self, untrusted: &[FoundSegment], trusted_end_offset: i64) -> Option<Rc<KnownEnd>> {
-        let known = self.known_end.as_ref()?;
+    /// Of a log that may have lost something everything is looked at.
+    fn usable_note(
+        &self,
+        mark: Option<&DamageMark>,
+        untrusted: &[FoundSegment],
+        trusted_end_offset: i64,
+    ) -> Option<Rc<KnownEnd>> {
+        let known = self.known_end.as_ref().filter(|_| mark.is_none())?;
         let is_usable = match untrusted.first() {
             Some(first) => known.base_offset == first.base_offset && known.position <= first.log_bytes,
             None => known.end_offset == trusted_end_offset,
@@ -240,6 +260,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             log_end_offset,
             report,
             is_dir_durable,
+            mark: _,
         } = recovered;
         if segments.is_empty() {
             let segment = Rc::new(Segment::new(&self.dir, log_end_offset, self.now_ms));
@@ -409,7 +430,8 @@ impl<F: File> Recovered<F> {
             let (scanned, file, bad) = self.scan_segment(open, segment, known).await?;
             let bad = bad.or_else(|| gap(&scanned, later));
             if let Some(bad) = bad {
-                let proof = Proof { found: segment, later, bad: &bad };
+                let mark = self.mark.clone();
+                let proof = Proof { found: segment, later, bad: &bad, mark: mark.as_ref() };
                 if proof.was_acknowledged(open, &*file).await? {
                     tracing::error!(%bad, "damage in the middle of a log: served up to there, no appends");
                     self.report.corruption = Some(bad);
@@ -430,6 +452,16 @@ impl<F: File> Recovered<F> {
             self.take_scanned(scanned, later.first());
         }
         Ok(())
+    }
+
+    /// A marked log that has all it should have is one like others again.
+    async fn settle_mark<D: Disk<File = F>, R: Runtime>(&mut self, open: &OpenLog<D, R>) -> Result<(), DiskError> {
+        let Some(mark) = self.mark.as_ref().filter(|_| self.report.corruption.is_none()) else { return Ok(()) };
+        if mark.covers(self.log_end_offset) {
+            self.report.corruption = Some(mark.corruption(self.log_end_offset));
+            return Ok(());
+        }
+        DamageMark::remove(&open.disk, &open.dir).await
     }
 
     fn take_scanned(&mut self, segment: Segment<F>, next: Option<&FoundSegment>) {
@@ -518,6 +550,7 @@ struct Proof<'a> {
     found: &'a FoundSegment,
     later: &'a [FoundSegment],
     bad: &'a Corruption,
+    mark: Option<&'a DamageMark>,
 }
 
 impl Proof<'_> {
@@ -531,7 +564,8 @@ impl Proof<'_> {
         open: &OpenLog<D, R>,
         file: &D::File,
     ) -> Result<bool, OpenError> {
-        if self.bad.offset < open.durable_to() {
+        let is_marked = self.mark.is_some_and(|mark| mark.covers(self.bad.offset));
+        if is_marked || self.bad.offset < open.durable_to() {
             return Ok(true);
         }
         // Without a flush per append any amount may be in flight.
@@ -707,6 +741,7 @@ fn sort_files(entries: &[DirEntry]) -> FoundFiles {
                 files.useless.push(entry.name.clone())
             }
             _ if entry.name == LEADER_EPOCH_FILE => files.has_epochs = true,
+            _ if entry.name == DAMAGE_FILE => files.is_marked = true,
             _ if entry.name.ends_with(TEMPORARY_SUFFIX) || entry.name.ends_with(DELETED_SUFFIX) => {
                 files.useless.push(entry.name.clone())
             }
@@ -730,7 +765,7 @@ async fn remove_files<D: Disk>(disk: &D, dir: &Path, names: &[String]) -> Result
     Ok(())
 }
 
-pub(super) async fn remove_if_there<D: Disk>(disk: &D, path: &Path) -> Result<(), DiskError> {
+pub(crate) async fn remove_if_there<D: Disk>(disk: &D, path: &Path) -> Result<(), DiskError> {
     unless_gone(path, disk.remove_file(path).await)
 }
 

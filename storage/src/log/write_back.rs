@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::disk::{BLOCK_BYTES, Disk, File};
 use crate::error::{AppendError, DiskError, LogOffline};
+use crate::journal::record::Standing;
 use crate::journal::{JournalHandle, disk_error};
 use crate::runtime::{Instant, Runtime};
 use crate::segment::writer::{BlockWriter, LastBlock};
@@ -142,6 +143,18 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     /// The first record that the log needs.
     pub(crate) fn pin(&self) -> Option<u64> {
         self.inner.state.borrow().pin()
+    }
+
+    /// What the log needs of the journal, and where it ends; `None` when it needs nothing.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        let JournalHandle { topic_id, partition, .. } = self.inner.journal.as_ref()?;
+        let state = self.inner.state.borrow();
+        let needs_from = state.pin()?;
+        let durable = self.inner.durable_end_offset.get();
+        // Behind a batch that goes straight into its segment nothing is journalled before that one is durable.
+        let is_direct = state.direct_end_offset > durable || matches!(state.health, Health::Offline(_));
+        let end_offset = if is_direct { durable } else { state.log_end_offset };
+        Some(Standing { topic_id: *topic_id, partition: *partition, needs_from, end_offset })
     }
 
     /// Puts into segments what it needs of the journal up to `through`, as far as it can.

@@ -281,7 +281,12 @@ impl<'a, F: File, R: Runtime> Reader<'a, F, R> {
     }
 
     /// `len_bytes` from `position`, fewer if the file has become shorter. Positions only go forward.
-    pub async fn fill<'w>(&mut self, window: &'w mut Window, position: u64, len_bytes: usize) -> Result<&'w [u8], WalError> {
+    pub async fn fill<'w>(
+        &mut self,
+        window: &'w mut Window,
+        position: u64,
+        len_bytes: usize,
+    ) -> Result<&'w [u8], WalError> {
         let ahead = usize::try_from(position - window.start).unwrap_or(usize::MAX);
         if ahead >= window.bytes.len() {
             window.bytes.clear();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::record::{self, Kind};
-use super::recovery::{FoundLog, Found, Reader, Unreadable, Window, read_directory};
+use super::recovery::{Found, FoundLog, Reader, Unreadable, Window, read_directory};
 use super::{Recovered, TornTail, WalError};
 use crate::disk::{BLOCK_BYTES, Disk, File, OpenMode};
 use crate::runtime::Runtime;
@@ -243,11 +243,15 @@ fn plan(surveys: &[Survey]) -> Plan {
 /// file stays there when the next start goes on in another one.
 fn limits(surveys: &[Survey]) -> Vec<u64> {
     let mut limit = u64::MAX;
-    let mut limits: Vec<u64> = surveys.iter().rev().map(|survey| {
-        let before = limit;
-        limit = limit.min(survey.first_sequence().unwrap_or(u64::MAX));
-        before
-    }).collect();
+    let mut limits: Vec<u64> = surveys
+        .iter()
+        .rev()
+        .map(|survey| {
+            let before = limit;
+            limit = limit.min(survey.first_sequence().unwrap_or(u64::MAX));
+            before
+        })
+        .collect();
     limits.reverse();
     limits
 }
@@ -284,16 +288,40 @@ mod tests {
         let nothing = || Some(Trouble::Nothing);
         let unreadable = || Some(Trouble::Unreadable("EIO".to_owned()));
         for (case, surveys, want_lost, want_counts, want_torn) in [
-            ("whole", vec![survey("a", 8, &[1..5], None), survey("b", 8, &[5..10], nothing())], vec![], vec![1..5, 5..10], false),
+            (
+                "whole",
+                vec![survey("a", 8, &[1..5], None), survey("b", 8, &[5..10], nothing())],
+                vec![],
+                vec![1..5, 5..10],
+                false,
+            ),
             ("one gap", vec![survey("a", 8, &[1..3, 6..10], nothing())], vec![3..6], vec![1..10], false),
             ("torn", vec![survey("a", 2, &[1..3, 6..10], nothing())], vec![], vec![1..3], true),
             ("torn end", vec![survey("a", 2, &[1..3], Some(Trouble::Bad))], vec![], vec![1..3], true),
             ("gap, then torn", vec![survey("a", 7, &[1..3, 6..9, 12..14], nothing())], vec![3..6], vec![1..9], true),
             ("at the end, and closed", vec![survey("a", 5, &[1..3], nothing())], vec![3..6], vec![1..3], false),
-            ("a file is gone", vec![survey("a", 3, &[1..3], None), survey("c", 8, &[6..9], nothing())], vec![3..6], vec![1..6, 6..9], false),
+            (
+                "a file is gone",
+                vec![survey("a", 3, &[1..3], None), survey("c", 8, &[6..9], nothing())],
+                vec![3..6],
+                vec![1..6, 6..9],
+                false,
+            ),
             ("begins late", vec![survey("b", 8, &[4..9], nothing())], vec![], vec![4..9], false),
-            ("begins with damage", vec![survey("a", 0, &[], Some(Trouble::Bad)), survey("b", 8, &[4..9], nothing())], vec![1..4], vec![0..4, 4..9], false),
-            ("replaced", vec![survey("a", 2, &[1..3, 5..6], nothing()), survey("b", 5, &[3..8], nothing())], vec![], vec![1..3, 3..8], false),
+            (
+                "begins with damage",
+                vec![survey("a", 0, &[], Some(Trouble::Bad)), survey("b", 8, &[4..9], nothing())],
+                vec![1..4],
+                vec![0..4, 4..9],
+                false,
+            ),
+            (
+                "replaced",
+                vec![survey("a", 2, &[1..3, 5..6], nothing()), survey("b", 5, &[3..8], nothing())],
+                vec![],
+                vec![1..3, 3..8],
+                false,
+            ),
             ("unreadable end", vec![survey("a", 1, &[1..3], unreadable())], vec![3..4], vec![1..3], false),
             ("nothing", vec![survey("a", 0, &[], nothing())], vec![], vec![0..1], false),
         ] {

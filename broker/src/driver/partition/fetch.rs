@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use walser_protocol::ErrorCode;
 use walser_storage::disk::Disk;
+use walser_storage::error::LogOffline;
 use walser_storage::log::ReadRequest;
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Notify;
@@ -122,6 +123,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 return Ok(data);
             }
         }
+        check_not_lost(&partition, part.fetch_offset)?;
         let upper_bound = if read_committed { last_stable_offset } else { high_watermark };
         let request = ReadRequest { offset: part.fetch_offset, upper_bound, max_bytes, min_one_batch };
         let read = partition.log.read(request).await.map_err(|error| Refusal::from_read(&error))?;
@@ -177,6 +179,20 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             }
             dirty = waiter.next().await;
         }
+    }
+}
+
+/// Behind the readable part of a damaged log there were records: a consumer that is told of an end, or of an offset out of
+/// range, would pass over them or begin anew.
+fn check_not_lost<D: Disk, R: Runtime>(partition: &Partition<D, R>, fetch_offset: i64) -> Result<(), Refusal> {
+    if fetch_offset < partition.log.log_end_offset() {
+        return Ok(());
+    }
+    match partition.log.offline() {
+        Some(LogOffline::Corrupt(corruption)) => {
+            Err(Refusal::with_message(ErrorCode::KafkaStorageError, corruption.to_string()))
+        }
+        Some(LogOffline::Failed(_) | LogOffline::Closed) | None => Ok(()),
     }
 }
 

@@ -15,6 +15,8 @@ use super::{Partition, PartitionId, Partitions};
 pub struct JournalSettings {
     /// The shard's: its folder.
     pub number: usize,
+    /// Of the broker.
+    pub shard_count: u16,
     /// On disk.
     pub live_bytes_max: u64,
     /// In memory.
@@ -41,6 +43,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             live_bytes_max: settings.live_bytes_max,
             staged_bytes_max: settings.staged_bytes_max,
             batch_bytes_max: settings.batch_bytes_max,
+            shard_count: settings.shard_count,
             salt_seed: u64::from_ne_bytes(seed),
         };
         let opened = match seeded {

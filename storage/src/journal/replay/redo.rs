@@ -31,7 +31,7 @@ const RECORDS_PER_TURN: usize = 128;
 
 /// The bytes of one record.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
+pub(crate) struct Run {
     /// In the segment's file.
     pub position: u64,
     pub bytes: Bytes,
@@ -43,7 +43,7 @@ pub(super) struct LogRecords {
     pub topic: String,
     pub partition: i32,
     /// By the base offset of the segment, in order of sequence.
-    pub segments: BTreeMap<i64, Vec<Piece>>,
+    pub segments: BTreeMap<i64, Vec<Run>>,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ pub(super) async fn redo_all<D: Disk, R: Runtime>(
 struct Prepared {
     dir: PathBuf,
     /// Those that count.
-    segments: BTreeMap<i64, Vec<Piece>>,
+    segments: BTreeMap<i64, Vec<Run>>,
     redone: Redone,
     /// The directory's name is not known to be durable.
     is_new: bool,
@@ -185,22 +185,49 @@ async fn redo_segment<D: Disk>(
 
 /// What is known of one segment's file.
 #[derive(Default)]
-struct Content {
+pub(crate) struct Content {
     /// By position; not empty, and none reaches into the next.
     pieces: BTreeMap<u64, Bytes>,
 }
 
 impl Content {
     /// Of pieces in order of sequence.
-    async fn new<R: Runtime>(runtime: &R, pieces: Vec<Piece>) -> Self {
+    pub async fn new<R: Runtime>(runtime: &R, pieces: Vec<Run>) -> Self {
         let mut content = Self::default();
-        for (count, Piece { position, bytes }) in (1..).zip(pieces) {
+        for (count, Run { position, bytes }) in (1..).zip(pieces) {
             content.put(position, bytes);
             if usize::is_multiple_of(count, RECORDS_PER_TURN) {
                 runtime.turn().await;
             }
         }
         content
+    }
+
+    /// Where the last piece ends.
+    pub fn end(&self) -> u64 {
+        self.pieces.last_key_value().map_or(0, |(start, bytes)| start + bytes.len() as u64)
+    }
+
+    /// Whether any piece has something of this stretch.
+    pub fn touches(&self, position: u64, len: usize) -> bool {
+        self.covering(position, len).next().is_some()
+    }
+
+    fn covering(&self, position: u64, len: usize) -> impl Iterator<Item = (u64, &Bytes)> {
+        let end = position + len as u64;
+        let before = self.pieces.range(..position).next_back();
+        let pieces = before.into_iter().chain(self.pieces.range(position..end));
+        pieces.map(|(&start, bytes)| (start, bytes)).filter(move |(start, bytes)| start + bytes.len() as u64 > position)
+    }
+
+    /// Puts what there is over bytes that begin at `position`.
+    pub fn lay_over(&self, position: u64, target: &mut [u8]) {
+        let end = position + target.len() as u64;
+        for (start, bytes) in self.covering(position, target.len()) {
+            let (first, last) = (start.max(position), (start + bytes.len() as u64).min(end));
+            let source = &bytes[distance(start, first)..distance(start, last)];
+            target[distance(position, first)..distance(position, last)].copy_from_slice(source);
+        }
     }
 
     /// Takes the place of what is there.

@@ -8,7 +8,7 @@ use super::*;
 use crate::disk::simulated::{Operation, SimulatedDisk};
 use crate::disk::{File, OpenMode};
 use crate::journal::folder;
-use crate::journal::record::SegmentBytes;
+use crate::journal::record::{Piece, SegmentBytes};
 use crate::runtime::prng::{Prng, seeds};
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::segment::{LOG_SUFFIX, file_path};
@@ -53,7 +53,7 @@ impl Record {
         let Self { topic, base_offset, position, bytes } = self;
         let topic_id = topic_id(*topic);
         let head = SegmentBytes { topic_id, partition: 0, base_offset: *base_offset, position: *position };
-        [&head.encode_head()[..], bytes].concat().into()
+        [&head.encode_head(Piece::Batch)[..], bytes].concat().into()
     }
 }
 
@@ -108,7 +108,7 @@ impl World {
     }
 
     fn replay(&self) -> Result<Replayed, ReplayError> {
-        self.runtime.block_on(replay(&self.data_dir(), &self.runtime, locate))
+        self.runtime.block_on(replay(&self.data_dir(), &self.runtime, locate, |_| Vec::new()))
     }
 
     fn discard(&self) {
@@ -293,15 +293,17 @@ fn without_journals_there_is_nothing_to_do() {
     runtime.block_on(async {
         disk.create_dir_all(Path::new(DATA)).await.unwrap();
         let data_dir = DataDir::at(disk.clone(), DATA);
-        assert_eq!(replay(&data_dir, &runtime, locate).await.unwrap(), Replayed::default());
+        assert_eq!(replay(&data_dir, &runtime, locate, |_| Vec::new()).await.unwrap(), Replayed::default());
         discard(&data_dir).await.unwrap();
     });
 }
 
 #[test]
-fn a_damaged_journal_stops_the_start_and_changes_nothing() {
-    // Rule: acknowledged records that cannot be read are an error that says where and what to do.
-    let world = World::new(1);
+fn of_a_damaged_journal_the_rest_is_replayed_and_logs_are_marked() {
+    // Rule: what can be read is in the segments, what cannot is a hole; without a roll behind it all logs behind the journal
+    // are marked, and one that had a batch behind it with its end. Then the folder can be put aside, and what it had counts
+    // no more.
+    let mut world = World::new(1);
     let mut prng = world.runtime.fork_prng();
     let records: Vec<Record> = (0..5)
         .map(|number| {
@@ -313,19 +315,38 @@ fn a_damaged_journal_stops_the_start_and_changes_nothing() {
     let dir = folder(Path::new(DATA), 4);
     let entries = world.runtime.block_on(world.disk.list_dir(&dir)).unwrap();
     world.disk.flip_bit(&dir.join(&entries[0].name), 4096 + 500, 1).unwrap();
-    let error = world.replay().unwrap_err();
-    assert!(matches!(error, ReplayError::Damaged { .. }), "{error}");
-    let text = error.to_string();
-    assert!(
-        text.starts_with("the journal in /data/journal/4 is damaged, and records that were acknowledged"),
-        "{text}"
-    );
-    assert!(text.ends_with("or move it out of the data directory to start without them"), "{text}");
-    let found = world.runtime.block_on(world.data_dir().list_partitions()).unwrap();
-    assert_eq!(found, []);
-    // As the text says.
-    world.runtime.block_on(world.disk.rename(&dir, Path::new("/aside"))).unwrap();
+    let behind = |owner| {
+        assert_eq!(owner, JournalOwner { journal: 4, shard_count: None });
+        vec![(topic_id(1), 0), (topic_id(2), 3), (topic_id(77), 0)]
+    };
+    for round in 0..2 {
+        let replayed = world.runtime.block_on(replay(&world.data_dir(), &world.runtime, locate, behind)).unwrap();
+        let [damaged] = &replayed.damaged[..] else { panic!("{replayed:?}") };
+        assert_eq!((damaged.folder.as_path(), replayed.records), (dir.as_path(), 4));
+        let lost: Vec<_> = damaged.lost.iter().map(|lost| (lost.position, lost.sequences.clone())).collect();
+        assert_eq!(lost, [(4096, 2..3)]);
+        let marked: Vec<_> = damaged.marked.iter().map(|(topic, partition, _)| (topic.as_str(), *partition)).collect();
+        assert_eq!(marked, [("topic1", 0), ("topic2", 3)]);
+        let mut want: Vec<u8> = records.iter().flat_map(|record| record.bytes.to_vec()).collect();
+        want[3000..6000].fill(0);
+        world.assert_segment(1, 0, &want, "with a hole");
+        world.crash();
+        let found = world.runtime.block_on(world.data_dir().list_partitions()).unwrap();
+        assert_eq!(found.len(), 2, "round {round}");
+        assert_eq!(replayed.made.len(), if round == 0 { 2 } else { 0 });
+        for (topic, partition) in [("topic1", 0), ("topic2", 3)] {
+            let dir = world.data_dir().partition_path(topic, partition);
+            let mark = world.runtime.block_on(DamageMark::read(&world.disk, &dir)).unwrap().expect("marked");
+            assert_eq!((mark.end_offset, mark.position), (None, 4096));
+        }
+    }
+    let aside = world.runtime.block_on(put_aside(&world.data_dir(), &dir)).unwrap();
+    assert_eq!(aside, dir.with_file_name("4.damaged"));
+    world.crash();
     assert_eq!(world.replay().unwrap(), Replayed::default());
+    world.journal_of(4, &records);
+    let aside = world.runtime.block_on(put_aside(&world.data_dir(), &dir)).unwrap();
+    assert_eq!(aside, dir.with_file_name("4.damaged-1"));
 }
 
 #[test]
@@ -410,7 +431,7 @@ fn it_runs_on_a_real_disk() {
             wal.append_committed(record.encode()).await.unwrap();
         }
         wal.close().await.unwrap();
-        let replayed = replay(&data_dir, &runtime, locate).await.unwrap();
+        let replayed = replay(&data_dir, &runtime, locate, |_| Vec::new()).await.unwrap();
         assert_eq!((replayed.logs, replayed.records), (1, 4));
         discard(&data_dir).await.unwrap();
         let file = disk.open(&path, OpenMode::Read).await.unwrap();

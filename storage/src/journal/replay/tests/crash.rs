@@ -33,7 +33,7 @@ fn scene(seed: u64) -> (World, BTreeMap<(u8, i64), Vec<u8>>) {
 }
 
 async fn replay_and_discard(world: &World) {
-    replay(&world.data_dir(), &world.runtime, locate).await.unwrap();
+    replay(&world.data_dir(), &world.runtime, locate, |_| Vec::new()).await.unwrap();
     discard(&world.data_dir()).await.unwrap();
 }
 
