@@ -77,6 +77,8 @@ impl LeaderEpochs {
         while self.latest().is_some_and(|last| last.epoch >= epoch || last.start_offset >= start_offset) {
             self.entries.pop();
         }
+        // There are thousands of logs, and few epochs of each.
+        self.entries.reserve_exact(1);
         self.entries.push(EpochEntry { epoch, start_offset });
         true
     }

@@ -278,14 +278,18 @@ mod blocking {
             let entry = entry?;
             // Nothing of ours has such a name.
             let Ok(name) = entry.file_name().into_string() else { continue };
+            // Thousands of directories need not be asked for a length that they have not.
+            if entry.file_type()?.is_dir() {
+                entries.push(DirEntry { name, is_dir: true, len_bytes: 0 });
+                continue;
+            }
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
                 // Removed since it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            let is_dir = metadata.is_dir();
-            entries.push(DirEntry { name, is_dir, len_bytes: if is_dir { 0 } else { metadata.len() } });
+            entries.push(DirEntry { name, is_dir: metadata.is_dir(), len_bytes: metadata.len() });
         }
         entries.sort();
         Ok(entries)

@@ -74,7 +74,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let index_interval_bytes = state.config.index_interval_bytes;
         let position = segment.note_batch(&header, bytes.len() as u64, index_interval_bytes);
         state.producers.note_batch(&header, header.base_offset);
-        let is_new_epoch = state.epochs.assign(leader_epoch, header.base_offset);
+        let is_new_epoch =
+            state.epochs.assign(leader_epoch, header.base_offset) | std::mem::take(&mut state.has_new_epoch);
         let is_committed = state.config.durability == super::Durability::Memory;
         state.log_end_offset = appended.end_offset();
         state.staged_bytes += bytes.len();

@@ -189,6 +189,8 @@ struct State<F> {
     log_end_offset: i64,
     epochs: LeaderEpochs,
     epochs_changed: u64,
+    /// The latest epoch has no batch yet, and is not in the file.
+    has_new_epoch: bool,
     /// As they are in their file, durably.
     saved_epochs: LeaderEpochs,
     producers: ProducerStates,
@@ -403,10 +405,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     pub fn begin_epoch(&self, leader_epoch: i32) {
         let mut state = self.inner.state.borrow_mut();
         let log_end_offset = state.log_end_offset;
-        if state.epochs.assign(leader_epoch, log_end_offset) {
-            drop(state);
-            self.save_epochs();
-        }
+        // Written with the first batch: an epoch without one says nothing, and after a start thousands of logs have one.
+        let is_new = state.epochs.assign(leader_epoch, log_end_offset);
+        state.has_new_epoch |= is_new;
     }
 
     /// Looks at the producers, in ascending order of id.

@@ -282,6 +282,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             log_end_offset,
             epochs,
             epochs_changed: 0,
+            has_new_epoch: false,
             saved_epochs,
             producers,
             staged: VecDeque::new(),

@@ -32,6 +32,9 @@ const LOGS_AT_ONCE: usize = 32;
 /// From so many logs on one flush of the whole file system is cheaper, even if others write to it.
 const SYNC_ALL_FROM: usize = 128;
 
+/// Directories that are listed together: what is in them takes memory until their logs are open.
+const LISTED_AT_ONCE: usize = 1024;
+
 /// What the last run left for the logs, read once at start.
 #[derive(Debug, Default)]
 pub struct Boot {
@@ -166,29 +169,26 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 }
             }
         }
-        let paths =
-            wanted.iter().map(|(id, topic, _)| self.settings.data_dir.partition_path(topic, id.index)).collect();
-        // Where that fails each log finds out for itself what is wrong.
-        let lists = if boot.is_start { self.disk.list_dirs(paths).await.unwrap_or_default() } else { Vec::new() };
-        let mut lists = lists.into_iter();
         let defers_sync = boot.is_start && self.disk.syncs_all() && wanted.len() >= SYNC_ALL_FROM;
         let mut found = Vec::new();
         let mut opening = Opening::new(&self.runtime, LOGS_AT_ONCE);
         let mut config_of: Option<TopicConfigs> = None;
-        for (id, topic, leader_epoch) in wanted {
-            let configs = TopicConfigs::of(&mut config_of, topic, assignment);
-            let config = Rc::clone(&configs.topic);
-            let log = self.open(
-                id,
-                topic,
-                boot,
-                Rc::clone(&configs.log),
-                Finding { entries: lists.next().flatten(), defers_sync },
-            );
-            let topic = Arc::clone(topic);
-            let opened = async move { Opened { id, topic, leader_epoch, config, log: log.await } };
-            // A task that was given up leaves its partition without a log: the broker is ending.
-            found.extend(opening.start(opened).await.and_then(Result::ok));
+        for part in wanted.chunks(LISTED_AT_ONCE) {
+            let path =
+                |(id, topic, _): &(PartitionId, &Arc<str>, i32)| self.settings.data_dir.partition_path(topic, id.index);
+            let paths = if boot.is_start { part.iter().map(path).collect() } else { Vec::new() };
+            // Where that fails each log finds out for itself what is wrong.
+            let mut lists = self.disk.list_dirs(paths).await.unwrap_or_default().into_iter();
+            for &(id, topic, leader_epoch) in part {
+                let configs = TopicConfigs::of(&mut config_of, topic, assignment);
+                let config = Rc::clone(&configs.topic);
+                let finding = Finding { entries: lists.next().flatten(), defers_sync };
+                let log = self.open(id, topic, boot, Rc::clone(&configs.log), finding);
+                let topic = Arc::clone(topic);
+                let opened = async move { Opened { id, topic, leader_epoch, config, log: log.await } };
+                // A task that was given up leaves its partition without a log: the broker is ending.
+                found.extend(opening.start(opened).await.and_then(Result::ok));
+            }
         }
         while let Some(opened) = opening.next().await {
             found.extend(opened.ok());

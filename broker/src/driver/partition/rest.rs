@@ -7,24 +7,29 @@ use walser_storage::runtime::Runtime;
 
 use super::{PartitionId, Partitions};
 use crate::driver::checkpoints::LogEnd;
+use crate::driver::side_by_side::SideBySide;
 
 /// Logs looked at before giving way.
 const LOOKS_PER_TURN: usize = 256;
+/// Logs that rest at the same time: their flushes are done together, and leave room for those that somebody waits for.
+const REST_AT_ONCE: usize = 16;
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
-    /// Has logs that nobody writes to give back what they hold for writers, one after the other.
+    /// Has logs that nobody writes to give back what they hold for writers.
     pub async fn rest_idle(&self) {
+        let mut resting = SideBySide::new(&self.runtime, REST_AT_ONCE);
         for (at, partition) in (1..).zip(self.all()) {
             if self.stopping.get() {
-                return;
+                break;
             }
             if partition.log.may_rest(self.runtime.now()) {
-                partition.log.rest().await;
+                resting.start(async move { partition.log.rest().await }).await;
             }
             if usize::is_multiple_of(at, LOOKS_PER_TURN) {
                 self.runtime.turn().await;
             }
         }
+        while resting.next().await.is_some() {}
     }
 
     /// Logs whose end is to be noted anew.
