@@ -232,6 +232,16 @@ impl<D: Disk> DataDir<D> {
         checkpoint::replace_file(&self.disk, &self.path.join(file_name), offsets.encode().as_bytes()).await
     }
 
+    /// Removes a checkpoint, durably, where it cannot be written anew and says what is not true any more: without it logs
+    /// are scanned.
+    pub async fn remove_checkpoint(&self, file_name: &str) -> Result<(), DiskError> {
+        let path = self.path.join(file_name);
+        match self.disk.remove_file(&path).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(DiskError::new("remove", &path, error)),
+            Ok(()) | Err(_) => self.sync().await,
+        }
+    }
+
     /// Removes a directory with the files in it; there are no directories inside. Again, when it was interrupted.
     pub async fn remove_partition_dir(&self, dir_name: &str, removal: Removal) -> Result<(), DiskError> {
         let dir = self.path.join(dir_name);

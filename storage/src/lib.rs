@@ -37,6 +37,8 @@ pub mod journal;
 pub mod leader_epoch;
 pub mod limits;
 pub mod log;
+#[cfg(test)]
+mod model;
 pub mod open_files;
 pub mod producer_state;
 pub mod runtime;

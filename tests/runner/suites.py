@@ -19,7 +19,8 @@ def parts(arguments):
     if not arguments.broker:
         alone |= {"hostile": hostile, "starts": starts}
     if arguments.long and not arguments.broker:
-        alone |= {"crash-rounds": crash_rounds, "disks": disks, "order": order, "stalls": stalls, "many-partitions": many_partitions, "planted": planted}
+        alone |= {"crash-rounds": crash_rounds, "disks": disks, "order": order, "stalls": stalls, "many-partitions": many_partitions, "model": model,
+                  "planted": planted}
     together = {}
     if not arguments.broker:
         together["differential"] = differential
@@ -129,6 +130,19 @@ def order(context):
     command = [context.tools.cargo(), "test", "--locked", "-p", "walser-tests", "--test", "order", "--", "--nocapture"]
     done = subprocess.run(command, cwd=install.ROOT, env=environment, check=False)
     context.report.case("order", None if done.returncode == 0 else f"it exited with {done.returncode}")
+
+
+MODEL_STEPS, MODEL_SEEDS = 1_000_000, 2_000
+
+
+def model(context):
+    """Logs and journals on a simulated disk, held against a list of what was appended, on seeds that nobody has tried."""
+    environment = {**os.environ, "WALSER_MODEL_STEPS": str(MODEL_STEPS), "WALSER_MODEL_SEEDS": str(MODEL_SEEDS),
+                   "WALSER_FIRST_SEED": str(secrets.randbits(32))}
+    command = [context.tools.cargo(), "test", "--release", "--locked", "-p", "walser-storage", "--lib", "model::runs_for_long", "--", "--ignored",
+               "--nocapture"]
+    done = subprocess.run(command, cwd=install.ROOT, env=environment, check=False)
+    context.report.case("model", None if done.returncode == 0 else f"it exited with {done.returncode}")
 
 
 def planted(context):

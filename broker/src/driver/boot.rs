@@ -290,9 +290,20 @@ pub async fn seal<D: Disk>(
     };
     let mut first_dirty_offsets = checkpoint(|log| log.offsets.first_dirty_offset);
     first_dirty_offsets.offsets.retain(|_, offset| *offset > 0);
-    data_dir.write_checkpoint(RECOVERY_POINT_FILE, &checkpoint(|log| log.offsets.recovery_point)).await?;
-    data_dir.write_checkpoint(LOG_START_OFFSET_FILE, &checkpoint(|log| log.offsets.log_start_offset)).await?;
-    data_dir.write_checkpoint(CLEANER_OFFSET_FILE, &first_dirty_offsets).await?;
+    let files = [
+        (RECOVERY_POINT_FILE, checkpoint(|log| log.offsets.recovery_point)),
+        (LOG_START_OFFSET_FILE, checkpoint(|log| log.offsets.log_start_offset)),
+        (CLEANER_OFFSET_FILE, first_dirty_offsets),
+    ];
+    for (file_name, mut offsets) in files {
+        if !is_clean {
+            // What is known of a log that could not be closed: without it, its damage would pass for a torn end.
+            for (key, offset) in data_dir.read_checkpoint(file_name).await?.offsets {
+                offsets.offsets.entry(key).or_insert(offset);
+            }
+        }
+        data_dir.write_checkpoint(file_name, &offsets).await?;
+    }
     data_dir.write_checkpoint(REPLICATION_OFFSET_FILE, &checkpoint(|log| log.high_watermark)).await?;
     ends.extend(closed.iter().filter_map(|log| Some((log.offsets.id, Arc::clone(log.end.as_ref()?)))));
     data_dir.write_log_ends(&encode_ends(&ends)).await?;

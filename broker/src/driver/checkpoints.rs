@@ -161,7 +161,14 @@ impl<D: Disk> Checkpoints<D> {
             return Ok(());
         }
         self.changed.update(|changed| changed + 1);
-        self.write().await
+        let Err(error) = self.write().await else { return Ok(()) };
+        // There may be no room for them. A topic made anew under such a name would begin where the old one ended.
+        tracing::warn!(%error, "checkpoints removed: what they say of deleted topics cannot be taken out");
+        let _permit = self.writing.acquire(1).await;
+        for file_name in [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE] {
+            self.data_dir.remove_checkpoint(file_name).await?;
+        }
+        Ok(())
     }
 
     /// Keeps newer offsets; when it returns they are on stable storage. Those of topics that are gone are not kept.

@@ -7,7 +7,8 @@
 //! * Names made, renamed or removed are durable only after [`Disk::sync_dir`] of their directory; until then each may be
 //!   undone by a power cut, also while later ones survive.
 //! * Reads, writes and flushes fail when told to ([`SimulatedDisk::fail_nth`]) or at random ([`FaultRates`]); a failed
-//!   flush loses what it should have covered for good. The disk is full at its capacity. Bits rot.
+//!   flush loses what it should have covered for good. The disk is full at its capacity. Bits rot, writes go astray
+//!   ([`SimulatedDisk::misdirect_nth`]), and some operations take very long.
 //! * The power is cut at the n-th changing operation ([`SimulatedDisk::cut_power_at`]), so that a test can try them all.
 //!
 //! It also holds its callers to the contract of [`File`]: unaligned writes and two writes in flight that touch one block
@@ -64,7 +65,12 @@ pub struct FaultRates {
     /// Any part of the write may have reached the disk.
     pub write_error: u32,
     pub sync_error: u32,
+    /// It takes [`STALL_FACTOR`] times as long.
+    pub stall: u32,
 }
+
+/// See [`FaultRates::stall`].
+const STALL_FACTOR: u64 = 200;
 
 /// Shape of a simulated disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +105,25 @@ struct Injected {
     errno: i32,
 }
 
+/// A write that will go somewhere else.
+struct Misdirected {
+    path_contains: String,
+    left: u64,
+}
+
 struct InFlight {
     inode: InodeId,
     position: u64,
     bytes: Rc<[u8]>,
+    is_astray: bool,
+}
+
+impl InFlight {
+    /// Whether it writes something of `from..end` of this file where it was told to.
+    fn touches(&self, inode: InodeId, from: u64, end: u64) -> bool {
+        let is_apart = end <= self.position || self.position + self.bytes.len() as u64 <= from;
+        self.inode == inode && !is_apart && !self.is_astray
+    }
 }
 
 struct State {
@@ -110,6 +131,7 @@ struct State {
     options: SimulatedDiskOptions,
     prng: Prng,
     injected: Vec<Injected>,
+    misdirected: Vec<Misdirected>,
     in_flight: BTreeMap<u64, InFlight>,
     next_write: u64,
     changes: u64,
@@ -150,6 +172,7 @@ impl SimulatedDisk {
             options,
             prng,
             injected: Vec::new(),
+            misdirected: Vec::new(),
             in_flight: BTreeMap::new(),
             next_write: 0,
             changes: 0,
@@ -215,6 +238,13 @@ impl SimulatedDisk {
     pub fn fail_nth(&self, operation: Operation, path_contains: &str, nth: u64, errno: i32) {
         let path_contains = path_contains.to_owned();
         self.state.borrow_mut().injected.push(Injected { operation, path_contains, left: nth, errno });
+    }
+
+    /// Lets the `nth` write from now (from 1) to a path that contains `path_contains` go to other blocks of its file, where
+    /// there are any, and say that all is well. Where it should have gone everything stays as it was.
+    pub fn misdirect_nth(&self, path_contains: &str, nth: u64) {
+        let path_contains = path_contains.to_owned();
+        self.state.borrow_mut().misdirected.push(Misdirected { path_contains, left: nth });
     }
 
     pub fn set_faults(&self, faults: FaultRates) {
@@ -289,7 +319,9 @@ impl SimulatedDisk {
                 | Operation::Rename
                 | Operation::Remove => state.options.transfer_us,
             };
-            Duration::from_micros(state.prng.between(low, high))
+            let rate = state.options.faults.stall;
+            let stalls = rate > 0 && state.prng.chance(u64::from(rate), 1_000_000);
+            Duration::from_micros(state.prng.between(low, high) * if stalls { STALL_FACTOR } else { 1 })
         };
         self.runtime.sleep(wait).await;
         if self.has_lost_power() {
@@ -352,25 +384,50 @@ impl State {
     }
 
     fn check_room(&self, inode: InodeId, len: u64) -> io::Result<()> {
-        if self.tree.used_bytes() + self.tree.growth(inode, len) > self.options.capacity_bytes {
+        // What was in flight at the same time may have gone beyond the capacity; blocks that are there can be written still.
+        let growth = self.tree.growth(inode, len);
+        if growth > 0 && self.tree.used_bytes() + growth > self.options.capacity_bytes {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         Ok(())
     }
 
-    fn submit_write(&mut self, inode: InodeId, position: u64, bytes: Rc<[u8]>) -> io::Result<u64> {
+    fn submit_write(&mut self, inode: InodeId, path: &Path, position: u64, bytes: Rc<[u8]>) -> io::Result<u64> {
         let end = position + bytes.len() as u64;
         self.check_room(inode, end)?;
-        for other in self.in_flight.values() {
-            let apart =
-                other.inode != inode || end <= other.position || other.position + other.bytes.len() as u64 <= position;
-            assert!(apart, "two writes in flight touch one block at {position}");
-        }
+        let is_free = !self.in_flight.values().any(|other| other.touches(inode, position, end));
+        assert!(is_free, "two writes in flight touch one block at {position}");
         self.counts.bytes_written += bytes.len() as u64;
         let number = self.next_write;
         self.next_write += 1;
-        self.in_flight.insert(number, InFlight { inode, position, bytes });
+        let write = InFlight { inode, position, bytes, is_astray: false };
+        let write = if self.goes_astray(path) { self.misdirect(write)? } else { write };
+        self.in_flight.insert(number, write);
         Ok(number)
+    }
+
+    fn goes_astray(&mut self, path: &Path) -> bool {
+        let text = path.to_string_lossy();
+        let mut goes_astray = false;
+        self.misdirected.retain_mut(|misdirected| {
+            if text.contains(&misdirected.path_contains) {
+                misdirected.left = misdirected.left.saturating_sub(1);
+                goes_astray |= misdirected.left == 0;
+            }
+            misdirected.left > 0
+        });
+        goes_astray
+    }
+
+    /// To blocks that the file has, else nowhere.
+    fn misdirect(&mut self, write: InFlight) -> io::Result<InFlight> {
+        let blocks = self.tree.file(write.inode)?.visible.len() / BLOCK_BYTES as u64;
+        let last = blocks.checked_sub((write.bytes.len() / BLOCK_BYTES) as u64).filter(|last| *last > 0);
+        let (position, bytes) = match last {
+            Some(last) => (self.prng.between(0, last) * BLOCK_BYTES as u64, write.bytes),
+            None => (0, Rc::from([].as_slice())),
+        };
+        Ok(InFlight { position, bytes, is_astray: true, ..write })
     }
 
     fn finish_write(&mut self, number: u64, verdict: io::Result<()>) -> io::Result<()> {
@@ -532,7 +589,7 @@ impl File for SimulatedFile {
         assert!(!buffer.is_empty(), "write of nothing");
         self.check_writable()?;
         let verdict = self.disk.admit(Operation::Write, &self.path).await;
-        let number = self.disk.state.borrow_mut().submit_write(self.inode, position, Rc::from(buffer))?;
+        let number = self.disk.state.borrow_mut().submit_write(self.inode, &self.path, position, Rc::from(buffer))?;
         let disk = self.disk.clone();
         self.detached(async move {
             disk.take_time(Operation::Write).await;
@@ -557,8 +614,8 @@ impl File for SimulatedFile {
         self.disk.admit(Operation::Truncate, &self.path).await?;
         {
             let mut state = self.disk.state.borrow_mut();
-            let overlap = |w: &InFlight| w.inode == self.inode && w.position + w.bytes.len() as u64 > len_bytes;
-            assert!(!state.in_flight.values().any(overlap), "truncated under a write in flight");
+            let overlaps = state.in_flight.values().any(|write| write.touches(self.inode, len_bytes, u64::MAX));
+            assert!(!overlaps, "truncated under a write in flight");
             state.check_room(self.inode, len_bytes)?;
             state.tree.change_file(self.inode, Change::SetLen(len_bytes))?;
         }

@@ -101,7 +101,9 @@ impl TimeIndex {
             let [t0, t1, t2, t3, t4, t5, t6, t7, o0, o1, o2, o3] = *chunk;
             let timestamp = i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
             let relative_offset = u32::from_be_bytes([o0, o1, o2, o3]);
-            if entries.last().is_some_and(|&(ts, rel)| ts >= timestamp || rel > relative_offset) {
+            // Negative ones are never kept.
+            let (before, offset_before) = entries.last().copied().unwrap_or((-1, 0));
+            if before >= timestamp || offset_before > relative_offset {
                 return Err(IndexError::NotRising { at });
             }
             if base_offset.saturating_add(i64::from(relative_offset)) >= end_offset {
@@ -149,5 +151,7 @@ mod tests {
         assert_eq!(TimeIndex::decode(10, &bytes, 13), Err(IndexError::BehindEnd { at: 1 }));
         assert_eq!(TimeIndex::decode(10, &bytes[..13], 14), Err(IndexError::BadLength { bytes: 13 }));
         assert_eq!(TimeIndex::decode(10, &bytes.repeat(2), 14), Err(IndexError::NotRising { at: 2 }));
+        let negative = [[0xff; 8].as_slice(), &bytes[8..12]].concat();
+        assert_eq!(TimeIndex::decode(10, &negative, 14), Err(IndexError::NotRising { at: 0 }));
     }
 }

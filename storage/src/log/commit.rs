@@ -238,7 +238,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
             file.sync_data().await.map_err(|e| Failure::Lost(DiskError::new("sync", segment.path(), e)))?;
         }
-        self.inner.state.borrow_mut().unsynced = Unsynced::default();
+        {
+            let mut state = self.inner.state.borrow_mut();
+            if matches!(state.health, Health::Offline(_)) {
+                // The journal failed meanwhile: from then on nothing is acknowledged.
+                return Ok(());
+            }
+            state.unsynced = Unsynced::default();
+        }
         assert!(end_offset >= self.inner.synced_end_offset.get(), "what is durable stays durable");
         self.inner.synced_end_offset.set(end_offset);
         self.inner.durable_end_offset.update(|durable| durable.max(end_offset));

@@ -61,7 +61,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     /// Replacements of segments so far. A read that fails while one happens is made again.
-    pub(super) fn exchanges(&self) -> u64 {
+    pub(crate) fn exchanges(&self) -> u64 {
         self.inner.state.borrow().exchanges
     }
 

@@ -108,6 +108,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     async fn seal(&self, next: &ToSeal<D::File>) -> Result<(), CloseError> {
         self.finish_segment(&next.segment).await?;
+        // Below the recovery point nobody looks into batches for their epochs.
+        self.replace_epochs().await?;
         self.write_snapshot(next.end_offset, &next.snapshot).await
     }
 
@@ -221,7 +223,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             state.epochs.clone()
         };
         let path = self.inner.dir.join(LEADER_EPOCH_FILE);
-        checkpoint::replace_unnamed(&self.inner.disk, &path, epochs.encode().as_bytes()).await
+        checkpoint::replace_unnamed(&self.inner.disk, &path, epochs.encode().as_bytes()).await?;
+        self.inner.state.borrow_mut().saved_epochs = epochs;
+        Ok(())
     }
 
     pub(super) async fn wait_sealed(&self) -> Result<(), CloseError> {

@@ -98,6 +98,9 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         handle.journal.committed(sequence).await?;
         let Some(end_offset) = round.parts.last().map(|part| part.end_offset) else { return Ok(()) };
         let mut state = self.inner.state.borrow_mut();
+        if matches!(state.health, Health::Offline(_)) {
+            return Ok(());
+        }
         for staged in state.staged.iter_mut().take_while(|staged| staged.end_offset <= end_offset) {
             // Of its other records only what is in the segment now is left.
             staged.sequence = Some(sequence);
@@ -200,8 +203,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         }
     }
 
-    /// Everything below `end_offset` is durable. True when the log is to be rung for it and was not before.
+    /// Everything below `end_offset` is durable. True when the log is to be rung for it and was not before. A log that failed
+    /// meanwhile acknowledges nothing any more.
     pub(crate) fn note_journaled(&self, end_offset: i64) -> bool {
+        if self.offline().is_some() {
+            return false;
+        }
         self.inner.durable_end_offset.update(|durable| durable.max(end_offset));
         !self.inner.is_to_be_rung.replace(true)
     }

@@ -120,6 +120,37 @@ fn injected_failures_come_when_asked() {
 }
 
 #[test]
+fn a_misdirected_write_is_somewhere_else() {
+    // Rule: the write says that all is well, its place keeps what it had, and other blocks of the file may have it.
+    let mut found_elsewhere = 0;
+    for seed in 0..30 {
+        let (runtime, disk) = world(seed);
+        let bytes = runtime.block_on(async {
+            let file = durable_file(&disk, "/a", [block(1), block(2), block(3)].concat()).await;
+            disk.misdirect_nth("/a", 2);
+            file.write_at(block(4), 0).await.unwrap();
+            file.write_at(block(5), BLOCK_BYTES as u64).await.unwrap();
+            file.write_at(block(6), 0).await.unwrap();
+            disk.peek(Path::new("/a")).unwrap()
+        });
+        assert_eq!(bytes.len(), 3 * BLOCK_BYTES);
+        found_elsewhere += u32::from(bytes[2 * BLOCK_BYTES] == 5);
+        let went_there_by_chance = bytes[BLOCK_BYTES] == 5;
+        assert!(went_there_by_chance || bytes[BLOCK_BYTES] == 2, "seed {seed}");
+    }
+    assert!(found_elsewhere > 3, "{found_elsewhere}");
+}
+
+#[test]
+fn some_operations_take_very_long() {
+    // Rule: by the rate that is set.
+    let (runtime, disk) = world(1);
+    disk.set_faults(FaultRates { stall: 1_000_000, ..FaultRates::default() });
+    runtime.block_on(durable_file(&disk, "/a", block(1)));
+    assert!(runtime.now().since_start() > Duration::from_millis(20));
+}
+
+#[test]
 fn power_goes_at_the_chosen_operation() {
     // Rule: every changing operation is a crash point, and afterwards nothing answers.
     for number in 1..=4 {

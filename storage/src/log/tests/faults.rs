@@ -233,6 +233,28 @@ fn a_log_that_was_never_written_to_costs_a_stop_nothing() {
 }
 
 #[test]
+fn below_the_recovery_point_the_epochs_are_on_disk() {
+    // Rule: what a start trusts unread it does not ask for epochs, so they are in their file by then, whatever has kept an
+    // earlier attempt from writing them. Found with a disk that was full for a while.
+    let mut world = World::new(14);
+    let runtime = world.runtime.clone();
+    for nth in 1..5 {
+        world.disk.fail_nth(Operation::Write, "leader-epoch", nth, libc::ENOSPC);
+    }
+    let (log, _) = log_with(&world, 30);
+    runtime.block_on(log.flush()).expect("no fault");
+    runtime.block_on(log.wait_sealed()).expect("it is tried again");
+    let recovery_point = log.recovery_point();
+    assert!(recovery_point > 10, "segments were sealed");
+    runtime.crash();
+    drop(log);
+    world.disk = world.disk.crash(&runtime);
+    let (log, report) = runtime.block_on(world.open(false, Some(recovery_point)));
+    assert_eq!(report.corruption, None);
+    assert_eq!((log.epoch_at(0), log.epoch_at(recovery_point)), (Some(3), Some(3)));
+}
+
+#[test]
 fn a_clean_stop_writes_the_leader_epochs_only_where_they_have_changed() {
     // Two flushes for the epochs' file, the one of its content and that of its name, are saved in all other stops.
     let world = World::new(13);
