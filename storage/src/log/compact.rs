@@ -189,7 +189,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     /// The right to remove or replace segments; `None` while somebody else has it.
     pub(super) fn arrange(&self) -> Option<Permit> {
-        self.inner.arranging.try_acquire(1)
+        self.inner.arranging().try_acquire(1)
     }
 }
 

@@ -29,7 +29,7 @@ mod swap;
 pub(crate) mod tests;
 mod write_back;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -168,9 +168,9 @@ struct Inner<D: Disk, R: Runtime> {
     /// Tasks that work on this log's files; closing waits for them.
     tasks: Gate,
     /// Removing and replacing segments, which one task does at a time.
-    arranging: Semaphore,
+    arranging: OnceCell<Semaphore>,
     /// Writing the leader epochs, likewise.
-    saving_epochs: Semaphore,
+    saving_epochs: OnceCell<Semaphore>,
 }
 
 enum Health {
@@ -287,8 +287,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             progress: Notify::new(),
             listener: RefCell::new(None),
             tasks: Gate::new(),
-            saving_epochs: Semaphore::new(1),
-            arranging: Semaphore::new(1),
+            saving_epochs: OnceCell::new(),
+            arranging: OnceCell::new(),
         };
         Self { inner: Rc::new(inner) }
     }
@@ -450,7 +450,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let log = self.clone();
         self.inner.runtime.spawn(async move {
             let _guard = guard;
-            let _permit = log.inner.saving_epochs.acquire(1).await;
+            let _permit = log.inner.saving_epochs().acquire(1).await;
             // Of several changes in one turn only the last is written.
             if log.inner.state.borrow().epochs_changed != version {
                 return;
@@ -472,6 +472,14 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 }
 
 impl<D: Disk, R: Runtime> Inner<D, R> {
+    fn arranging(&self) -> &Semaphore {
+        self.arranging.get_or_init(|| Semaphore::new(1))
+    }
+
+    fn saving_epochs(&self) -> &Semaphore {
+        self.saving_epochs.get_or_init(|| Semaphore::new(1))
+    }
+
     fn ring(&self) {
         self.progress.notify_all();
         let listener = self.listener.borrow().clone();

@@ -214,7 +214,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
 
     /// Writes the leader epochs unless their file has them. Its name is durable once the directory is synced next.
     async fn replace_epochs(&self) -> Result<(), DiskError> {
-        let _permit = self.inner.saving_epochs.acquire(1).await;
+        let _permit = self.inner.saving_epochs().acquire(1).await;
         let epochs = {
             let state = self.inner.state.borrow();
             if state.epochs == state.saved_epochs {

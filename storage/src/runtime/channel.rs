@@ -5,7 +5,7 @@
 //! permit or a message that was not yet handed over. Wakers are called after the borrow of the state has ended, because a
 //! waker may run code that comes back here.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -631,8 +631,9 @@ impl Drop for Permit {
 struct GateState {
     closed: Cell<bool>,
     inside_count: Cell<usize>,
-    closing: Notify,
-    empty: Notify,
+    /// Made for those who wait: there are thousands of gates that nobody waits at.
+    closing: OnceCell<Notify>,
+    empty: OnceCell<Notify>,
 }
 
 /// Keeps count of the tasks that own something, so that shutdown can tell them to end and wait until they have. Clones
@@ -659,7 +660,7 @@ impl Gate {
     /// Lets nobody in any more and tells those inside, see [`Gate::closing`].
     pub fn close(&self) {
         if !self.state.closed.replace(true) {
-            self.state.closing.notify_all();
+            notify_made(&self.state.closing);
         }
     }
 
@@ -674,7 +675,7 @@ impl Gate {
 
     /// Ready when [`Gate::close`] is called, at once if it was: tasks race their work against it.
     pub async fn closing(&self) {
-        let notified = self.state.closing.notified();
+        let notified = self.state.closing.get_or_init(Notify::new).notified();
         if !self.is_closed() {
             notified.await;
         }
@@ -683,7 +684,7 @@ impl Gate {
     /// Waits until nobody is inside; without [`Gate::close`] others may come in right after.
     pub async fn wait_empty(&self) {
         loop {
-            let notified = self.state.empty.notified();
+            let notified = self.state.empty.get_or_init(Notify::new).notified();
             if self.inside_count() == 0 {
                 return;
             }
@@ -719,8 +720,14 @@ impl Drop for GateGuard {
         let state = &self.gate.state;
         state.inside_count.set(state.inside_count.get() - 1);
         if state.inside_count.get() == 0 {
-            state.empty.notify_all();
+            notify_made(&state.empty);
         }
+    }
+}
+
+fn notify_made(notify: &OnceCell<Notify>) {
+    if let Some(notify) = notify.get() {
+        notify.notify_all();
     }
 }
 
