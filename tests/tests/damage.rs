@@ -175,7 +175,7 @@ fn a_flipped_bit_in_a_journal() {
     broker.kill().expect("it dies");
     let (code, text) = check(dir.path(), &[]);
     assert_eq!(code, Some(0), "what a kill leaves is no damage: {text}");
-    assert!(text.contains("records to put into logs at a start"), "{text}");
+    assert!(text.contains("records to put into logs at a start: "), "{text}");
 
     let folders = [dir.path().join("journal/0"), dir.path().join("journal/1")];
     let found = folders.iter().filter(|folder| folder.is_dir()).find_map(|folder| find(folder, b"the needle"));

@@ -38,17 +38,17 @@ use crate::start_checks;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 With --repair:
-  - journals are put into the logs as by a start; of a damaged one everything that can be read, and it is kept as
-    journal/<n>.damaged
-  - batches that do not verify are moved into <segment>.log.<position>.damaged; an empty batch takes their offsets, so that
-    everything behind them stays and no offset is given twice
-  - a log that lost its end with a journal goes on behind the offsets that had been acknowledged
-  - indexes and leader epochs are written anew, producer snapshots and checkpoints that cannot be read are removed
-  - the metadata log is never touched
+  - journals are put into the logs as by a start; of a damaged one everything that can be read,
+    and it is kept as journal/<n>.damaged
+  - batches that do not verify are moved into <segment>.log.<position>.damaged; an empty batch
+    takes their offsets, so everything behind them stays and no offset is given twice
+  - a log that lost its end with a journal goes on behind what it had acknowledged
+  - indexes and leader epochs are written anew, snapshots and checkpoints that cannot be read
+    are removed; the metadata log is never touched
 It says what was lost, by topic, partition and offsets. Copy the directory first if you can.
 
-Exit codes: 0 nothing is damaged, or all of it was mended; 1 something is damaged; 2 bad arguments; 3 it cannot run, because
-a broker uses the directory for instance.
+Exit codes: 0 nothing is damaged, or all of it was mended; 1 something is damaged; 2 bad
+arguments; 3 it cannot run, because a broker uses the directory for instance.
 
 Examples:
   walser check walser-data

@@ -53,7 +53,6 @@ enum Command {
     Consume(consume::Args),
     /// Print what stands in the files of a partition directory
     DumpLog(dump_log::Args),
-    /// Verify a data directory, and mend it
     Check(check::Args),
 }
 

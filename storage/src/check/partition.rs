@@ -144,6 +144,10 @@ impl Visitor for Walk<'_> {
 impl EpochWalk {
     fn visit(&mut self, position: u64, header: &BatchHeader) {
         let (epoch, offset) = (header.partition_leader_epoch, header.base_offset);
+        // They never fall: one that does shows that the one before was none.
+        while let Some(latest) = self.found.latest().filter(|latest| latest.epoch > epoch) {
+            self.found.truncate_from_end(latest.start_offset);
+        }
         if self.found.latest().is_none_or(|latest| latest.epoch < epoch) {
             self.found.assign(epoch, offset);
         }

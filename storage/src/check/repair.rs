@@ -78,6 +78,29 @@ pub async fn repair_partition<D: Disk, R: Runtime>(
     runtime: &R,
     report: PartitionReport,
 ) -> Result<Repaired, RepairError> {
+    let dir = report.dir.clone();
+    let mut repaired = repair_once(data_dir, runtime, report).await?;
+    let mut again = check_again(data_dir, runtime, &dir).await?;
+    if again.findings.iter().any(Finding::is_damage) {
+        // What could not be seen before: batches whose leader epoch is wrong, while the file of them was bad.
+        let Repaired { losses, rebuilt } = repair_once(data_dir, runtime, again).await?;
+        repaired.losses.extend(losses);
+        repaired.rebuilt.extend(rebuilt);
+        again = check_again(data_dir, runtime, &dir).await?;
+    }
+    match again.findings.iter().find(|finding| finding.is_damage()) {
+        Some(Finding { path, reason, .. }) => {
+            Err(RepairError::StillDamaged { path: path.clone(), reason: reason.clone() })
+        }
+        None => Ok(repaired),
+    }
+}
+
+async fn repair_once<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: &R,
+    report: PartitionReport,
+) -> Result<Repaired, RepairError> {
     let PartitionReport { dir, repair, end_offset, start_offset, .. } = report;
     let (disk, path) = (data_dir.disk(), data_dir.path().join(&dir.dir_name));
     if repair.has_unreadable {
@@ -122,13 +145,7 @@ pub async fn repair_partition<D: Disk, R: Runtime>(
         }
         DamageMark::remove(disk, &path).await?;
     }
-    let again = check_again(data_dir, runtime, &dir).await?;
-    match again.findings.iter().find(|finding| finding.is_damage()) {
-        Some(Finding { path, reason, .. }) => {
-            Err(RepairError::StillDamaged { path: path.clone(), reason: reason.clone() })
-        }
-        None => Ok(repaired),
-    }
+    Ok(repaired)
 }
 
 /// What is noted of the ends of logs is not true any more of a log that is repaired.

@@ -128,9 +128,11 @@ impl Printer {
             "metadata_end_offset": image.map(MetadataImage::end_offset),
         });
         self.line(&value, || {
-            let mut text = format!("{partitions} partitions, {batches} good batches, {}", size(*bytes));
+            let mut text = format!("partitions: {partitions}, good batches: {batches}, {}", size(*bytes));
             if *journals > 0 {
-                text.push_str(&format!("; {journals} journals, {journal_records} records to put into logs at a start"));
+                text.push_str(&format!(
+                    "; journals: {journals}, records to put into logs at a start: {journal_records}"
+                ));
             }
             text.push_str(&match damage_count {
                 0 => "\nnothing is damaged".to_owned(),
