@@ -27,6 +27,12 @@ impl Connection {
         Ok(Self { stream, received: Vec::new() })
     }
 
+    /// The same connection twice, for a thread that sends and one that receives.
+    pub fn split(self) -> io::Result<(Self, Self)> {
+        let stream = self.stream.try_clone()?;
+        Ok((Self { stream, received: Vec::new() }, self))
+    }
+
     /// Sends one whole frame.
     pub fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         self.stream.write_all(frame)

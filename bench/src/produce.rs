@@ -14,6 +14,7 @@ use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::{ApiKey, ErrorCode, Reader};
 
 use crate::connection::{CLIENT_ID, Connection};
+use crate::consume::histogram;
 use crate::usage::{self, Usage};
 
 /// Names topics, and is what clients of the last years send.
@@ -66,15 +67,10 @@ impl Measured {
 }
 
 /// Makes the topic, unless it is there.
-pub fn create_topic(load: &Load) -> io::Result<()> {
-    let topic = CreatableTopic {
-        name: &load.topic,
-        num_partitions: load.partitions,
-        replication_factor: 1,
-        ..CreatableTopic::default()
-    };
+pub fn create_topic(address: &str, name: &str, num_partitions: i32) -> io::Result<()> {
+    let topic = CreatableTopic { name, num_partitions, replication_factor: 1, ..CreatableTopic::default() };
     let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: TIMEOUT_MS, ..CreateTopicsRequest::default() };
-    let mut connection = Connection::open(&load.address)?;
+    let mut connection = Connection::open(address)?;
     let answer = connection.call(ApiKey::CreateTopics, CREATE_VERSION, &request)?;
     let answer = CreateTopicsResponse::decode(&mut Reader::new(answer), CREATE_VERSION).map_err(io::Error::other)?;
     let code = answer.topics.first().map_or(0, |topic| topic.error_code);
@@ -124,10 +120,6 @@ pub fn run(load: &Load, pid: Option<u32>) -> io::Result<Measured> {
         cpu,
         resident_bytes: after.map(|usage| usage.resident_bytes),
     })
-}
-
-fn histogram() -> io::Result<Histogram<u64>> {
-    Histogram::new(3).map_err(io::Error::other)
 }
 
 /// A batch of as many records as fit.

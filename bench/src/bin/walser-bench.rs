@@ -1,10 +1,13 @@
-//! `walser-bench produce`: closed-loop load, with what it costs the broker when that runs on this machine.
+//! `walser-bench produce|consume|steady`: load, with what it costs the broker when that runs on this machine.
 
 use std::io;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use hdrhistogram::Histogram;
+use walser_bench::consume::{self, Drain, Drained};
 use walser_bench::produce::{self, Load, Measured};
+use walser_bench::steady::{self, Stream};
 
 /// Load over the wire against any Kafka-compatible broker.
 #[derive(Debug, Parser)]
@@ -17,6 +20,10 @@ struct Arguments {
 enum Command {
     /// Every connection keeps so many produce requests open, one batch each
     Produce(ProduceArguments),
+    /// Every connection reads its partitions from the first offset to the end
+    Consume(ConsumeArguments),
+    /// So many small records a second, and how long each takes to be acknowledged and to be seen by a consumer
+    Steady(SteadyArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -53,11 +60,71 @@ struct ProduceArguments {
     seconds: u64,
 }
 
+#[derive(Debug, clap::Args)]
+struct ConsumeArguments {
+    /// host:port of the broker
+    #[arg(short, long, default_value = "127.0.0.1:9092")]
+    broker: String,
+    /// Process of the broker, for its CPU time and memory
+    #[arg(long)]
+    pid: Option<u32>,
+    #[arg(short, long, default_value = "walser-bench")]
+    topic: String,
+    #[arg(long, default_value_t = 4)]
+    partitions: i32,
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// max.partition.fetch.bytes
+    #[arg(long, default_value_t = 1 << 20)]
+    partition_bytes: i32,
+    /// fetch.max.bytes
+    #[arg(long, default_value_t = 50 << 20)]
+    fetch_bytes: i32,
+    /// Offset to begin at
+    #[arg(long, default_value_t = 0)]
+    from: i64,
+}
+
+#[derive(Debug, clap::Args)]
+struct SteadyArguments {
+    /// host:port of the broker
+    #[arg(short, long, default_value = "127.0.0.1:9092")]
+    broker: String,
+    /// Made if it is not there
+    #[arg(short, long, default_value = "walser-steady")]
+    topic: String,
+    #[arg(long, default_value_t = 1)]
+    partitions: i32,
+    /// Records a second
+    #[arg(long, default_value_t = 1_000)]
+    rate: u32,
+    /// Value of a record, in bytes
+    #[arg(long, default_value_t = 100)]
+    record_bytes: usize,
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    acks: i16,
+    /// Seconds before measuring begins
+    #[arg(long, default_value_t = 2)]
+    warm_up: u64,
+    /// Measured seconds
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+}
+
 fn main() -> io::Result<()> {
-    let Command::Produce(arguments) = Arguments::parse().command;
-    if arguments.acks == 0 {
-        return Err(io::Error::other("a closed loop needs answers: acks 1 or -1"));
+    match Arguments::parse().command {
+        Command::Produce(arguments) => run_produce(arguments),
+        Command::Consume(arguments) => run_consume(arguments),
+        Command::Steady(arguments) => run_steady(arguments),
     }
+}
+
+fn check_acks(acks: i16) -> io::Result<()> {
+    if acks == 0 { Err(io::Error::other("there is nothing to wait for without answers: acks 1 or -1")) } else { Ok(()) }
+}
+
+fn run_produce(arguments: ProduceArguments) -> io::Result<()> {
+    check_acks(arguments.acks)?;
     let load = Load {
         address: arguments.broker,
         topic: arguments.topic,
@@ -70,24 +137,68 @@ fn main() -> io::Result<()> {
         warm_up: Duration::from_secs(arguments.warm_up),
         measured: Duration::from_secs(arguments.seconds.max(1)),
     };
-    produce::create_topic(&load)?;
+    produce::create_topic(&load.address, &load.topic, load.partitions)?;
     println!("{}", line(&produce::run(&load, arguments.pid)?));
     Ok(())
+}
+
+fn run_consume(arguments: ConsumeArguments) -> io::Result<()> {
+    let drain = Drain {
+        address: arguments.broker,
+        topic: arguments.topic,
+        partitions: arguments.partitions.max(1),
+        connections: arguments.connections.max(1),
+        partition_max_bytes: arguments.partition_bytes,
+        max_bytes: arguments.fetch_bytes,
+        from_offset: arguments.from,
+    };
+    let Drained { elapsed, requests, bytes, latency, cpu, resident_bytes } = consume::run(&drain, arguments.pid)?;
+    // The same numbers as of a load that produces.
+    println!("{}", line(&Measured { elapsed, requests, bytes, latency, cpu, resident_bytes }));
+    Ok(())
+}
+
+fn run_steady(arguments: SteadyArguments) -> io::Result<()> {
+    check_acks(arguments.acks)?;
+    let stream = Stream {
+        address: arguments.broker,
+        topic: arguments.topic,
+        partitions: arguments.partitions.max(1),
+        records_per_second: arguments.rate.max(1),
+        record_bytes: arguments.record_bytes,
+        acks: arguments.acks,
+        warm_up: Duration::from_secs(arguments.warm_up),
+        measured: Duration::from_secs(arguments.seconds.max(1)),
+    };
+    produce::create_topic(&stream.address, &stream.topic, stream.partitions)?;
+    let latencies = steady::run(&stream)?;
+    println!("acknowledged {}", quantiles("records", &latencies.acknowledged));
+    println!("consumed     {}", quantiles("records", &latencies.consumed));
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a run are far below 2^52")]
+fn quantiles(what: &str, latency: &Histogram<u64>) -> String {
+    let quantile = |quantile| latency.value_at_quantile(quantile) as f64 / 1000.0;
+    format!(
+        "{what}={} p50-ms={:.3} p99-ms={:.3} p99.9-ms={:.3} max-ms={:.3}",
+        latency.len(),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(0.999),
+        latency.max() as f64 / 1000.0,
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a run are far below 2^52")]
 fn line(measured: &Measured) -> String {
     let seconds = measured.elapsed.as_secs_f64();
-    let quantile = |quantile| measured.latency.value_at_quantile(quantile) as f64 / 1000.0;
     let cpu = measured.cpu_per_gb().map_or_else(|| "?".to_owned(), |cost| format!("{cost:.3}"));
     let resident = measured.resident_bytes.map_or_else(|| "?".to_owned(), |bytes| (bytes >> 20).to_string());
     format!(
-        "MB/s={:.1} requests/s={:.0} cpu-s/GB={cpu} resident-MiB={resident} p50-ms={:.3} p99-ms={:.3} p99.9-ms={:.3} max-ms={:.3}",
+        "MB/s={:.1} requests/s={:.0} cpu-s/GB={cpu} resident-MiB={resident} {}",
         measured.bytes as f64 / 1e6 / seconds,
         measured.requests as f64 / seconds,
-        quantile(0.5),
-        quantile(0.99),
-        quantile(0.999),
-        measured.latency.max() as f64 / 1000.0,
+        quantiles("requests", &measured.latency),
     )
 }
