@@ -115,6 +115,12 @@ pub struct ShardMetrics {
     pub journal_live_bytes: Gauge,
     /// Bytes of batches that are in no segment yet.
     pub journal_staged_bytes: Gauge,
+    /// Memory of recent batches and of blocks of old ones.
+    pub tail_bytes: Gauge,
+    pub block_cache_bytes: Gauge,
+    /// Blocks of old batches found in memory, and those read from the disk.
+    pub block_cache_hits: Gauge,
+    pub block_cache_misses: Gauge,
     // Compaction.
     pub compaction_passes: Counter,
     /// Bytes of the segments that passes went over, before and after.
@@ -178,6 +184,10 @@ impl Default for ShardMetrics {
             disk_short: Gauge::default(),
             journal_live_bytes: Gauge::default(),
             journal_staged_bytes: Gauge::default(),
+            tail_bytes: Gauge::default(),
+            block_cache_bytes: Gauge::default(),
+            block_cache_hits: Gauge::default(),
+            block_cache_misses: Gauge::default(),
             compaction_passes: Counter::default(),
             compaction_bytes_before: Counter::default(),
             compaction_bytes_after: Counter::default(),

@@ -350,6 +350,14 @@ const SHARD_FAMILIES: &[(Family, Read)] = &[
     (Family("walser_journal_staged_bytes", Gauge, "Bytes of batches that are in no segment yet."), |s| {
         s.journal_staged_bytes.value()
     }),
+    (Family("walser_tail_bytes", Gauge, "Memory of recent batches."), |s| s.tail_bytes.value()),
+    (Family("walser_block_cache_bytes", Gauge, "Memory of blocks of old batches."), |s| s.block_cache_bytes.value()),
+    (Family("walser_block_cache_hits_total", Counter, "Blocks of old batches found in memory."), |s| {
+        s.block_cache_hits.value()
+    }),
+    (Family("walser_block_cache_misses_total", Counter, "Blocks of old batches read from the disk."), |s| {
+        s.block_cache_misses.value()
+    }),
     (Family("walser_frame_memory_used_bytes", Gauge, "Memory held by frames and replies."), |s| {
         s.frame_memory_used.value()
     }),

@@ -1,4 +1,5 @@
-//! Recent batches of every log of a shard, under one budget; consumers that keep up never touch the disk.
+//! Recent batches of every log of a shard, under one budget with the [blocks](super::block) of old ones; consumers that keep
+//! up never touch the disk.
 //!
 //! The oldest batch of the shard goes first, whichever log it belongs to. What is not in its segment yet is pinned: it
 //! counts against the budget but stays, so the budget is exceeded by at most what waits to be written. A log that nobody
@@ -11,6 +12,8 @@ use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 
+use super::block::BlockCache;
+
 /// What one kept batch costs beside its bytes.
 const BATCH_OVERHEAD_BYTES: usize = 96;
 /// Pinned batches looked at before an insertion gives up making room: keeps an append O(1).
@@ -21,9 +24,13 @@ const UNREAD_BYTES: usize = 64 << 20;
 /// What such a log keeps.
 const UNREAD_KEPT_BYTES: usize = 2 << 20;
 
+/// Blocks of old segments may take this part of the budget.
+const BLOCKS_SHARE: usize = 4;
+
 /// The budget of a shard.
 pub struct TailBudget {
     bytes_max: usize,
+    blocks: Rc<BlockCache>,
     used_bytes: Cell<usize>,
     kept_batches: Cell<usize>,
     /// One place per kept batch, oldest first, and some of batches that are gone.
@@ -32,16 +39,33 @@ pub struct TailBudget {
 
 impl TailBudget {
     pub fn new(bytes_max: usize) -> Rc<Self> {
-        Rc::new(Self { bytes_max, used_bytes: Cell::new(0), kept_batches: Cell::new(0), order: RefCell::default() })
+        Self::with_blocks(bytes_max, bytes_max / BLOCKS_SHARE)
     }
 
+    /// Of `bytes_max`, blocks may take `blocks_bytes_max`.
+    pub fn with_blocks(bytes_max: usize, blocks_bytes_max: usize) -> Rc<Self> {
+        Rc::new(Self {
+            bytes_max,
+            blocks: Rc::new(BlockCache::new(blocks_bytes_max)),
+            used_bytes: Cell::new(0),
+            kept_batches: Cell::new(0),
+            order: RefCell::default(),
+        })
+    }
+
+    /// Of the batches.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.get()
     }
 
+    /// What was read from the disk, which counts against the budget too.
+    pub fn blocks(&self) -> &Rc<BlockCache> {
+        &self.blocks
+    }
+
     fn make_room(&self) {
         for _ in 0..EVICTION_ATTEMPTS_MAX {
-            if self.used_bytes.get() <= self.bytes_max {
+            if self.used_bytes.get() + self.blocks.used_bytes() <= self.bytes_max {
                 return;
             }
             let Some(oldest) = self.order.borrow_mut().pop_front() else { return };
@@ -93,6 +117,10 @@ impl Tail {
             unread_bytes: Cell::new(UNREAD_BYTES),
             places: Cell::new(0),
         })
+    }
+
+    pub fn budget(&self) -> &TailBudget {
+        &self.budget
     }
 
     /// Keeps the batch that follows all others, pinned.

@@ -44,10 +44,10 @@ impl<F: File> File for Overlaid<F> {
         vec![0; len_bytes.next_multiple_of(BLOCK_BYTES)]
     }
 
-    async fn read_at(&self, position: u64, len_bytes: usize) -> io::Result<Bytes> {
+    async fn read_into(&self, memory: BytesMut, position: u64, len_bytes: usize) -> io::Result<Bytes> {
         let len = usize::try_from(self.end().saturating_sub(position)).map_or(len_bytes, |left| left.min(len_bytes));
         let found = match &self.file {
-            Some(file) if position < self.file_bytes => file.read_at(position, len).await?,
+            Some(file) if position < self.file_bytes => file.read_into(memory, position, len).await?,
             Some(_) | None => Bytes::new(),
         };
         if found.len() == len && !self.content.touches(position, len) {

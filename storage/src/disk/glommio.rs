@@ -365,9 +365,9 @@ impl File for GlommioFile {
         GlommioBuffer(self.file.alloc_dma_buffer(len_bytes.next_multiple_of(BLOCK_BYTES).max(BLOCK_BYTES)))
     }
 
-    async fn read_at(&self, position: u64, len_bytes: usize) -> io::Result<Bytes> {
+    async fn read_into(&self, memory: BytesMut, position: u64, len_bytes: usize) -> io::Result<Bytes> {
         let end = position.saturating_add(len_bytes as u64);
-        let mut bytes = BytesMut::new();
+        let mut bytes = memory;
         let mut at = position;
         while at < end {
             let start = at / BLOCK * BLOCK;

@@ -130,7 +130,16 @@ pub trait File: Clone + 'static {
     /// `len_bytes` is rounded up to whole blocks.
     fn allocate(&self, len_bytes: usize) -> Self::Buffer;
     /// Reads from any position; shorter than `len_bytes` only at the end of the file.
-    fn read_at(&self, position: u64, len_bytes: usize) -> impl Future<Output = io::Result<bytes::Bytes>>;
+    fn read_at(&self, position: u64, len_bytes: usize) -> impl Future<Output = io::Result<bytes::Bytes>> {
+        self.read_into(bytes::BytesMut::new(), position, len_bytes)
+    }
+    /// The same into memory that is there, and empty; into other memory where it is too small.
+    fn read_into(
+        &self,
+        memory: bytes::BytesMut,
+        position: u64,
+        len_bytes: usize,
+    ) -> impl Future<Output = io::Result<bytes::Bytes>>;
     /// Writes the whole buffer at a block boundary, or fails; a short write is `WriteZero`. Two writes that touch the same
     /// block must not be in flight together. A dropped future may still write.
     fn write_at(&self, buffer: Self::Buffer, position: u64) -> impl Future<Output = io::Result<()>>;

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use self::tree::{Change, InodeId, Tree};
 use super::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode, Space};
@@ -578,9 +578,10 @@ impl File for SimulatedFile {
         vec![0xA5; len_bytes.next_multiple_of(BLOCK_BYTES)]
     }
 
-    async fn read_at(&self, position: u64, len_bytes: usize) -> io::Result<Bytes> {
+    async fn read_into(&self, mut memory: BytesMut, position: u64, len_bytes: usize) -> io::Result<Bytes> {
         self.disk.perform(Operation::Read, &self.path).await?;
-        self.disk.state.borrow_mut().read(self.inode, position, len_bytes)
+        memory.extend_from_slice(&self.disk.state.borrow_mut().read(self.inode, position, len_bytes)?);
+        Ok(memory.freeze())
     }
 
     async fn write_at(&self, buffer: Vec<u8>, position: u64) -> io::Result<()> {

@@ -53,6 +53,7 @@ struct Shape {
     batch_bytes_max: usize,
     segment_bytes: u32,
     tail_bytes: usize,
+    blocks_bytes: usize,
 }
 
 impl Default for Shape {
@@ -65,6 +66,7 @@ impl Default for Shape {
             batch_bytes_max: 4 << 10,
             segment_bytes: 1 << 20,
             tail_bytes: 6000,
+            blocks_bytes: 0,
         }
     }
 }
@@ -141,7 +143,7 @@ impl World {
             salt_seed: self.runtime.fork_prng().next_u64(),
         };
         let journal = Journal::open(self.disk.clone(), self.runtime.clone(), options).await.expect("no fault");
-        let budget = TailBudget::new(self.shape.tail_bytes);
+        let budget = TailBudget::with_blocks(self.shape.tail_bytes, self.shape.blocks_bytes);
         // Fewer than there are logs.
         let open_files = OpenFiles::new(2);
         let (mut logs, mut reports) = (Vec::new(), Vec::new());

@@ -12,6 +12,7 @@
 //! everything below `durable_end_offset` is there after a crash.
 
 mod append;
+mod cold;
 mod commit;
 mod compact;
 mod damage;
@@ -142,6 +143,7 @@ struct Inner<D: Disk, R: Runtime> {
     runtime: R,
     dir: PathBuf,
     tail: Rc<Tail>,
+    readers: RefCell<cold::Readers>,
     state: RefCell<State<D::File>>,
     journal: Option<JournalHandle<D, R>>,
     /// Taken by the commit task while it writes.
@@ -272,6 +274,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             runtime,
             dir,
             tail: Tail::new(budget, log_end_offset),
+            readers: RefCell::default(),
             state: RefCell::new(state),
             journal,
             writer: RefCell::new(Some(BlockWriter::default())),

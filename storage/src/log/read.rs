@@ -13,6 +13,7 @@ use crate::runtime::{Instant, Runtime};
 use crate::segment::reader::{Found, ReadBounds, Scanner, read};
 use crate::segment::{INDEX_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
 
+use super::cold::CachedFile;
 use super::{Log, State};
 
 /// What is wanted.
@@ -94,19 +95,27 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             verify_crc: self.inner.state.borrow().config.verify_crc_on_read,
         };
         let nothing = ReadBatches { next_offset: request.offset, ..ReadBatches::default() };
+        let goes_on = self.inner.readers.borrow_mut().is_expected(request.offset);
         let mut next = self.segment_at(request.offset);
         while let Some(segment) = next {
             if segment.base_offset() >= request.upper_bound {
                 break;
             }
             let position = self.position_before(&segment, request.offset).await?;
-            let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
-            match read(&segment, &file, position, bounds).await? {
+            let cache = self.inner.tail.budget().blocks();
+            let found = if cache.is_used() {
+                self.read_ahead(&segment, position, request.max_bytes, goes_on);
+                read(&segment, &CachedFile::new(cache, &segment, &self.inner.files), position, bounds).await?
+            } else {
+                let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
+                read(&segment, &file, position, bounds).await?
+            };
+            match found {
                 Found::Bounded => break,
                 Found::EndOfSegment => next = self.segment_behind(&segment),
                 Found::Batches(run) => {
-                    let (bytes, next_offset) = (run.bytes.len(), run.end_offset);
-                    return Ok(ReadBatches { slices: vec![run.bytes], bytes, next_offset });
+                    self.inner.readers.borrow_mut().expect(run.end_offset);
+                    return Ok(ReadBatches { slices: run.slices, bytes: run.bytes, next_offset: run.end_offset });
                 }
             }
         }

@@ -25,7 +25,7 @@ use crate::leader_epoch::{LEADER_EPOCH_FILE, LeaderEpochs};
 use crate::open_files::{Files, OpenFile, OpenFiles};
 use crate::producer_state::ProducerStates;
 use crate::runtime::Runtime;
-use crate::segment::reader::Scanner;
+use crate::segment::reader::{Scanner, Source};
 use crate::segment::{
     CLEANED_INDEX_SUFFIX, CLEANED_LOG_SUFFIX, CLEANED_TIME_INDEX_SUFFIX, FoundSegment, INDEX_SUFFIX, LOG_SUFFIX,
     SNAPSHOT_SUFFIX, SWAP_LOG_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path, parse_file_name,
@@ -659,8 +659,8 @@ fn gap<F: File>(scanned: &Segment<F>, later: &[FoundSegment]) -> Option<Corrupti
     })
 }
 
-pub(super) async fn next_checked<F: File>(
-    scanner: &mut Scanner<'_, F>,
+pub(super) async fn next_checked<F: File, S: Source>(
+    scanner: &mut Scanner<'_, F, S>,
 ) -> Result<Option<(BatchHeader, bytes::Bytes)>, ReadError> {
     let Some((header, total)) = scanner.peek().await? else { return Ok(None) };
     let bytes = scanner.bytes(total).await?;

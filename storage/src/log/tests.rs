@@ -14,6 +14,7 @@ use crate::runtime::prng::{Prng, seeds};
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::validate::ValidBatch;
 
+mod cold;
 mod compaction;
 mod crash;
 mod faults;
@@ -23,6 +24,8 @@ mod retention;
 mod room;
 
 const DIR: &str = "/data/topic-0";
+/// Blocks of 4 KiB.
+const BLOCKS_BYTES: usize = 80 << 10;
 const NOW: i64 = 1_700_000_000_000;
 
 type SimulatedLog = Log<SimulatedDisk, SimulatedRuntime>;
@@ -32,6 +35,7 @@ struct World {
     disk: SimulatedDisk,
     config: LogConfig,
     tail_bytes: usize,
+    blocks_bytes: usize,
 }
 
 impl World {
@@ -45,7 +49,9 @@ impl World {
             }
         });
         let config = LogConfig { segment_bytes: 12_000, index_interval_bytes: 500, ..LogConfig::default() };
-        Self { runtime, disk, config, tail_bytes: 6000 }
+        // Every other world has a block cache.
+        let blocks_bytes = if seed % 2 == 1 { BLOCKS_BYTES } else { 0 };
+        Self { runtime, disk, config, tail_bytes: 6000, blocks_bytes }
     }
 
     fn opening(&self, is_clean: bool, recovery_point: Option<i64>) -> OpenLog<SimulatedDisk, SimulatedRuntime> {
@@ -53,7 +59,7 @@ impl World {
             disk: self.disk.clone(),
             open_files: OpenFiles::new(2),
             runtime: self.runtime.clone(),
-            budget: TailBudget::new(self.tail_bytes),
+            budget: TailBudget::with_blocks(self.tail_bytes, self.blocks_bytes),
             journal: None,
             dir: DIR.into(),
             entries: None,

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use walser_protocol::records::batch::BatchHeader;
 
+use crate::cache::block::{BlockCache, SegmentKey};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::DiskError;
 use crate::index::offset::{OFFSET_ENTRY_BYTES, OffsetIndex};
@@ -121,6 +122,8 @@ pub struct Segment<F> {
     /// Another one has taken its place, and its files may have other names.
     is_retired: Cell<bool>,
     pub(crate) last_used: Cell<u64>,
+    /// Under which its blocks are kept, once one is.
+    cache_key: Cell<Option<SegmentKey>>,
 }
 
 impl<F: File> Segment<F> {
@@ -144,6 +147,7 @@ impl<F: File> Segment<F> {
             is_name_durable: Cell::new(false),
             is_retired: Cell::new(false),
             last_used: Cell::new(0),
+            cache_key: Cell::new(None),
         }
     }
 
@@ -377,6 +381,18 @@ impl<F: File> Segment<F> {
             *indexes = SegmentIndexes::new(self.base_offset);
             indexes.on_disk = Some(entries);
         }
+    }
+
+    pub(crate) fn cache_key(&self, cache: &BlockCache) -> SegmentKey {
+        let key = self.cache_key.get().unwrap_or_else(|| cache.new_segment());
+        self.cache_key.set(Some(key));
+        key
+    }
+
+    /// Up to here the file will not change, in blocks of `block_bytes` but for the last of a finished segment.
+    pub(crate) fn settled_bytes(&self, block_bytes: u64) -> u64 {
+        let written = self.written_bytes.get();
+        if self.is_sealed.get() && self.is_fully_written() { written } else { written / block_bytes * block_bytes }
     }
 
     /// The open file, opened when needed.

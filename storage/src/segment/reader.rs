@@ -5,6 +5,7 @@ use walser_protocol::records::batch::{BATCH_HEADER_BYTES, BatchHeader, BatchView
 
 use crate::disk::File;
 use crate::error::{Corruption, DiskError, ReadError};
+use crate::open_files::OpenFile;
 
 use super::Segment;
 
@@ -12,6 +13,8 @@ use super::Segment;
 pub const READ_BYTES_MAX: usize = 4 << 20;
 /// Read at once at least: one index interval and the batch behind it.
 const READ_BYTES_MIN: usize = 16 << 10;
+/// A slice that is smaller is copied.
+const SHARE_BYTES_MIN: usize = 64 << 10;
 
 /// What of a segment is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +32,9 @@ pub struct ReadBounds {
 /// Whole batches, one behind the other.
 #[derive(Clone, Debug, Default)]
 pub struct BatchRun {
-    pub bytes: Bytes,
-    /// Base offset of the first batch.
-    pub base_offset: i64,
+    /// Each holds one batch or several.
+    pub slices: Vec<Bytes>,
+    pub bytes: usize,
     /// The offset after the last batch.
     pub end_offset: i64,
 }
@@ -46,10 +49,44 @@ pub enum Found {
     EndOfSegment,
 }
 
+/// Where the bytes of a segment come from.
+pub trait Source {
+    /// At least `least_bytes` from `position` on, less only at the end of the file; at most `most_bytes` where that is more.
+    fn read(
+        &self,
+        position: u64,
+        least_bytes: usize,
+        most_bytes: usize,
+    ) -> impl Future<Output = std::io::Result<Bytes>>;
+
+    /// Whether what follows is mostly in memory before it is asked for, so that a reader does well to go on.
+    fn is_ahead(&self) -> bool;
+}
+
+impl<F: File> Source for F {
+    async fn read(&self, position: u64, least_bytes: usize, most_bytes: usize) -> std::io::Result<Bytes> {
+        self.read_at(position, least_bytes.max(most_bytes)).await
+    }
+
+    fn is_ahead(&self) -> bool {
+        false
+    }
+}
+
+impl<F: File> Source for OpenFile<F> {
+    async fn read(&self, position: u64, least_bytes: usize, most_bytes: usize) -> std::io::Result<Bytes> {
+        Source::read(&**self, position, least_bytes, most_bytes).await
+    }
+
+    fn is_ahead(&self) -> bool {
+        false
+    }
+}
+
 /// Moves over the batches of a segment, reading ahead.
-pub struct Scanner<'a, F> {
+pub struct Scanner<'a, F, S = F> {
     segment: &'a Segment<F>,
-    file: &'a F,
+    source: &'a S,
     /// Where the next batch begins.
     position: u64,
     /// Exclusive: nothing is read at or behind it.
@@ -61,12 +98,12 @@ pub struct Scanner<'a, F> {
     expected_offset: i64,
 }
 
-impl<'a, F: File> Scanner<'a, F> {
+impl<'a, F: File, S: Source> Scanner<'a, F, S> {
     /// `position` must be the start of a batch.
-    pub fn new(segment: &'a Segment<F>, file: &'a F, position: u64, read_ahead_bytes: usize) -> Self {
+    pub fn new(segment: &'a Segment<F>, source: &'a S, position: u64, read_ahead_bytes: usize) -> Self {
         Self {
             segment,
-            file,
+            source,
             position,
             limit: segment.written_bytes(),
             window: Bytes::new(),
@@ -139,9 +176,9 @@ impl<'a, F: File> Scanner<'a, F> {
         if self.position - self.window_at <= self.window.len() as u64 && self.ready_bytes() >= want_bytes.min(left) {
             return Ok(());
         }
-        let len = want_bytes.max(self.read_ahead_bytes).min(left);
         let failed = |error| DiskError::new("read", self.segment.path(), error);
-        self.window = self.file.read_at(self.position, len).await.map_err(failed)?;
+        let (least, most) = (want_bytes.min(left), self.read_ahead_bytes.min(left));
+        self.window = self.source.read(self.position, least, most).await.map_err(failed)?;
         self.window_at = self.position;
         Ok(())
     }
@@ -173,13 +210,13 @@ impl<'a, F: File> Scanner<'a, F> {
 }
 
 /// Reads whole batches from the first that reaches to `bounds.offset`; the scan begins at `position`.
-pub async fn read<F: File>(
+pub async fn read<F: File, S: Source>(
     segment: &Segment<F>,
-    file: &F,
+    source: &S,
     position: u64,
     bounds: ReadBounds,
 ) -> Result<Found, ReadError> {
-    let mut scanner = Scanner::new(segment, file, position, bounds.max_bytes.saturating_add(READ_BYTES_MIN));
+    let mut scanner = Scanner::new(segment, source, position, bounds.max_bytes.saturating_add(READ_BYTES_MIN));
     let first = loop {
         let Some((header, total)) = scanner.peek().await? else { return Ok(Found::EndOfSegment) };
         if last_offset(&header) >= bounds.offset {
@@ -191,37 +228,75 @@ pub async fn read<F: File>(
     if last_offset(&header) >= bounds.upper_bound || (total > bounds.max_bytes && !bounds.min_one_batch) {
         return Ok(Found::Bounded);
     }
-    let first_bytes = scanner.bytes(total).await?;
-    verify(&scanner, &first_bytes, bounds.verify_crc)?;
-    let start = scanner.offset_in_window();
-    let base_offset = header.base_offset;
-    scanner.advance(&header, total);
-    let mut len = total;
-    // What is in memory already is taken along; another read is the next fetch's.
-    while scanner.ready_bytes() >= BATCH_HEADER_BYTES && len < bounds.max_bytes {
-        let Some((header, total)) = scanner.peek().await? else { break };
-        if last_offset(&header) >= bounds.upper_bound || len + total > bounds.max_bytes || scanner.ready_bytes() < total
-        {
+    let mut pieces = Pieces::default();
+    pieces.take(&mut scanner, &header, total, bounds.verify_crc).await?;
+    let bytes_max = bounds.max_bytes.min(READ_BYTES_MAX);
+    while pieces.bytes < bytes_max {
+        // What is in memory already is taken along; else another read is the next fetch's.
+        if !source.is_ahead() && scanner.ready_bytes() < BATCH_HEADER_BYTES {
             break;
         }
-        let bytes = scanner.bytes(total).await?;
-        // A bad batch behind good ones is the next read's error: what is good is delivered.
-        if verify(&scanner, &bytes, bounds.verify_crc).is_err() {
+        // What is bad behind good ones is the next read's error: what is good is delivered.
+        let Ok(Some((header, total))) = scanner.peek().await else { break };
+        let is_ready = source.is_ahead() || scanner.ready_bytes() >= total;
+        if last_offset(&header) >= bounds.upper_bound || pieces.bytes + total > bounds.max_bytes || !is_ready {
             break;
         }
-        scanner.advance(&header, total);
-        len += total;
+        if pieces.take(&mut scanner, &header, total, bounds.verify_crc).await.is_err() {
+            break;
+        }
     }
-    let bytes = scanner.window.slice(start..start + len);
-    Ok(Found::Batches(BatchRun { bytes, base_offset, end_offset: scanner.expected_offset }))
+    let (bytes, end_offset) = (pieces.bytes, scanner.expected_offset);
+    Ok(Found::Batches(BatchRun { slices: pieces.finish(), bytes, end_offset }))
 }
 
-fn verify<F: File>(scanner: &Scanner<'_, F>, bytes: &Bytes, verify_crc: bool) -> Result<(), Corruption> {
-    let batch = BatchView::parse_exact(bytes).map_err(|error| scanner.corrupt(error.to_string()))?;
-    if verify_crc {
-        batch.verify_crc().map_err(|error| scanner.corrupt(error.to_string()))?;
+/// Batches on their way into a [`BatchRun`]: what lies together in one window becomes one slice.
+#[derive(Default)]
+struct Pieces {
+    slices: Vec<Bytes>,
+    bytes: usize,
+    /// Of the last slice: the window it is of, where that begins, and what of it is taken.
+    open: Option<(Bytes, u64, std::ops::Range<usize>)>,
+}
+
+impl Pieces {
+    /// The batch that was announced, if it is what it should be.
+    async fn take<F: File, S: Source>(
+        &mut self,
+        scanner: &mut Scanner<'_, F, S>,
+        header: &BatchHeader,
+        total: usize,
+        verify_crc: bool,
+    ) -> Result<(), ReadError> {
+        let bytes = scanner.bytes(total).await?;
+        let batch = BatchView::parse_exact(&bytes).map_err(|error| scanner.corrupt(error.to_string()))?;
+        if verify_crc {
+            batch.verify_crc().map_err(|error| scanner.corrupt(error.to_string()))?;
+        }
+        let from = scanner.offset_in_window();
+        match &mut self.open {
+            Some((_, window_at, range)) if *window_at == scanner.window_at => range.end = from + total,
+            _ => {
+                self.close();
+                self.open = Some((scanner.window.clone(), scanner.window_at, from..from + total));
+            }
+        }
+        self.bytes += total;
+        scanner.advance(header, total);
+        Ok(())
     }
-    Ok(())
+
+    fn close(&mut self) {
+        let Some((window, _, range)) = self.open.take() else { return };
+        // A little of it must not hold a large piece of memory; a copy is nothing beside a read of the disk.
+        let is_much = range.len() > window.len() / 2 && range.len() >= SHARE_BYTES_MIN;
+        self.slices.push(if is_much { window.slice(range) } else { Bytes::copy_from_slice(&window[range]) });
+    }
+
+    fn finish(mut self) -> Vec<Bytes> {
+        self.close();
+        self.slices
+    }
 }
 
 pub fn last_offset(header: &BatchHeader) -> i64 {

@@ -216,7 +216,17 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         metrics.compaction_idle_ms.set(self.compaction_idle_ms().unwrap_or(0));
         self.publish_slow_log(slowest);
         self.publish_journal();
+        self.publish_caches();
         self.settings.metrics.fetch_purgatory.set(self.parked.borrow().len() as u64);
+    }
+
+    fn publish_caches(&self) {
+        let (metrics, blocks) = (&self.settings.metrics, self.budget.blocks());
+        metrics.tail_bytes.set(self.budget.used_bytes() as u64);
+        metrics.block_cache_bytes.set(blocks.used_bytes() as u64);
+        let (hits, misses) = blocks.hits_and_misses();
+        metrics.block_cache_hits.set(hits);
+        metrics.block_cache_misses.set(misses);
     }
 
     /// Where logs begin, up to where they are durable and compacted, of those where that has moved since it was last asked.

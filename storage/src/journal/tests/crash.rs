@@ -309,6 +309,7 @@ fn shape(seed: u64) -> Shape {
         batch_bytes_max: prng.between(2 << 10, 8 << 10) as usize,
         segment_bytes: if prng.chance(1, 2) { 40 << 10 } else { 100 << 10 },
         tail_bytes: 6000,
+        blocks_bytes: if prng.chance(1, 2) { 128 << 10 } else { 0 },
     }
 }
 

@@ -180,7 +180,8 @@ fn a_partition_is_there_when_its_first_record_is() {
             disk.create_dir_all(Path::new("/data")).await.expect("an empty disk");
             disk.sync_dir(Path::new("/")).await.expect("no fault");
         });
-        let mut world = World { runtime, disk, config: LogConfig::default(), tail_bytes: 6000 };
+        let mut world =
+            World { runtime, disk, config: LogConfig::default(), tail_bytes: 6000, blocks_bytes: BLOCKS_BYTES };
         world.disk.cut_power_at(cut_at);
         let acknowledged = Cell::new(0);
         let work = async {
