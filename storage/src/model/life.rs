@@ -56,7 +56,9 @@ pub(super) async fn boot(world: &Rc<World>) -> Result<Life, BootFailure> {
     if !is_clean {
         let names: BTreeMap<Uuid, String> =
             world.slots.borrow().iter().map(|slot| (slot.topic_id, slot.name.clone())).collect();
-        let replayed = replay(&data_dir, &world.runtime, |id, _| names.get(&id).cloned()).await?;
+        let behind = |_| names.keys().map(|id| (*id, 0)).collect();
+        let replayed = replay(&data_dir, &world.runtime, |id, _| names.get(&id).cloned(), behind).await?;
+        assert!(replayed.damaged.is_empty(), "nothing damages a journal: {replayed:?}");
         world.note(|| format!("{replayed:?}"));
         let is_new = |dir: &FoundDir| found.binary_search_by(|known| known.dir_name.cmp(&dir.dir_name)).is_err();
         let made: Vec<FoundDir> = replayed.made.into_iter().filter(is_new).collect();
@@ -71,8 +73,9 @@ pub(super) async fn boot(world: &Rc<World>) -> Result<Life, BootFailure> {
         // Fewer than there are segments.
         open_files: OpenFiles::new(3),
     };
-    for number in 0..world.between(1, 2) as usize {
-        life.journals.push(life.open_journal(number).await?);
+    let shard_count = world.between(1, 2) as u16;
+    for number in 0..shard_count {
+        life.journals.push(life.open_journal(number, shard_count).await?);
     }
     let slots = world.slots.borrow().clone();
     for (at, slot) in slots.iter().enumerate() {
@@ -132,10 +135,15 @@ async fn read_noted(
 }
 
 impl Life {
-    async fn open_journal(&self, number: usize) -> Result<Journal<SimulatedDisk, SimulatedRuntime>, BootFailure> {
+    async fn open_journal(
+        &self,
+        number: u16,
+        shard_count: u16,
+    ) -> Result<Journal<SimulatedDisk, SimulatedRuntime>, BootFailure> {
         let world = &self.world;
         let options = JournalOptions {
-            dir: folder(std::path::Path::new(DATA), number),
+            dir: folder(std::path::Path::new(DATA), usize::from(number)),
+            shard_count,
             live_bytes_max: world.shape.live_bytes_max,
             staged_bytes_max: world.shape.staged_bytes_max,
             batch_bytes_max: world.shape.batch_bytes_max,
