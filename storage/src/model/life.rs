@@ -128,8 +128,15 @@ async fn read_noted(
             kept.insert((dir.name.topic.clone(), dir.name.partition));
         }
     }
-    for file in [&mut noted.recovery_points, &mut noted.log_starts, &mut noted.first_dirty] {
+    let names = [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE];
+    let files = [&mut noted.recovery_points, &mut noted.log_starts, &mut noted.first_dirty];
+    for (name, file) in names.into_iter().zip(files) {
+        let before = file.offsets.len();
         file.offsets.retain(|key, _| kept.contains(key));
+        if file.offsets.len() < before {
+            // The next start would find the new topic's directory and take them for its own.
+            data_dir.write_checkpoint(name, file).await?;
+        }
     }
     Ok(noted)
 }
