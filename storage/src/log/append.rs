@@ -136,7 +136,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let snapshot = state.producers.encode_snapshot();
         // The sealed files are only finished once they are durable.
         state.flush_to = state.flush_to.max(base_offset);
-        state.to_seal.push_back(seal::ToSeal { segment: active, end_offset: base_offset, snapshot });
+        let next = seal::ToSeal { segment: active, end_offset: base_offset, snapshot };
+        state.to_seal.push_back(Rc::new(next));
         let segment = Rc::new(Segment::new(&self.inner.dir, base_offset, now_ms));
         state.segments.insert(base_offset, Rc::clone(&segment));
         segment

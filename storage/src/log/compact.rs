@@ -111,11 +111,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 return Ok(None);
             }
             let active_base_offset = state.active().base_offset();
+            // What is not finished is being worked on. Behind a clean stop it may lie below the recovery point.
+            let unfinished = state.to_seal.front().map_or(i64::MAX, |next| next.segment.base_offset());
+            let finished_end_offset = unfinished.min(state.recovery_point);
             let bounds = LogBounds {
                 log_start_offset: state.log_start_offset,
                 first_dirty_offset: state.first_dirty_offset,
-                // What is not finished is being worked on.
-                stable_end_offset: stable_end_offset.min(state.recovery_point).min(state.notes.compactable_to()),
+                stable_end_offset: stable_end_offset.min(finished_end_offset).min(state.notes.compactable_to()),
                 active_base_offset,
             };
             let segments: Vec<_> = state.segments.range(..active_base_offset).map(|(_, s)| Rc::clone(s)).collect();

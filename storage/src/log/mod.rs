@@ -217,7 +217,7 @@ struct State<F> {
     /// When the last batch came.
     appended_at: Option<Instant>,
     /// Segments that take no more batches and whose files are not finished.
-    to_seal: VecDeque<seal::ToSeal<F>>,
+    to_seal: VecDeque<Rc<seal::ToSeal<F>>>,
     health: Health,
     is_committing: bool,
     is_sealing: bool,

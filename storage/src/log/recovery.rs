@@ -107,7 +107,7 @@ struct FoundFiles {
 /// Everything of a log that is found before there is one.
 struct Recovered<F> {
     segments: BTreeMap<i64, Rc<Segment<F>>>,
-    to_seal: VecDeque<ToSeal<F>>,
+    to_seal: VecDeque<Rc<ToSeal<F>>>,
     epochs: LeaderEpochs,
     saved_epochs: LeaderEpochs,
     producers: ProducerStates,
@@ -472,7 +472,7 @@ impl<F: File> Recovered<F> {
         if let Some(next) = next {
             segment.seal();
             let snapshot = self.producers.encode_snapshot();
-            self.to_seal.push_back(ToSeal { segment, end_offset: next.base_offset, snapshot });
+            self.to_seal.push_back(Rc::new(ToSeal { segment, end_offset: next.base_offset, snapshot }));
         }
     }
 

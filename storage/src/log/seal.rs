@@ -71,11 +71,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     async fn seal_all(&self) {
         while let Some(next) = self.next_to_seal() {
             match self.seal(&next).await {
-                Ok(()) => self.finish_sealed(next.end_offset),
+                Ok(()) => self.finish_sealed(&next),
+                Err(_) if !self.is_there(&next.segment) => self.finish_removed(&next),
                 Err(error) => {
                     // The data is durable: what is missing is rebuilt by a recovery if it comes to that.
                     tracing::warn!(%error, "a full segment is not finished");
-                    if self.put_back_to_seal(next) {
+                    if self.inner.state.borrow().is_closing {
+                        // Nobody should wait for another attempt.
                         return;
                     }
                     self.inner.runtime.sleep(RETRY_WAIT).await;
@@ -84,26 +86,29 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         }
     }
 
-    fn finish_sealed(&self, end_offset: i64) {
-        let mut state = self.inner.state.borrow_mut();
-        state.recovery_point = state.recovery_point.max(end_offset);
-        state.snapshots.insert(end_offset);
-        drop(state);
+    fn is_there(&self, segment: &Rc<Segment<D::File>>) -> bool {
+        let state = self.inner.state.borrow();
+        state.segments.get(&segment.base_offset()).is_some_and(|there| Rc::ptr_eq(there, segment))
+    }
+
+    fn finish_sealed(&self, next: &Rc<ToSeal<D::File>>) {
+        self.inner.state.borrow_mut().snapshots.insert(next.end_offset);
+        self.finish_removed(next);
         self.forget_old_indexes();
     }
 
-    /// True when the log is being closed, so that nobody should wait for another attempt.
-    fn put_back_to_seal(&self, next: ToSeal<D::File>) -> bool {
+    /// The segment has gone meanwhile: nothing of it is wanted any more.
+    fn finish_removed(&self, next: &Rc<ToSeal<D::File>>) {
         let mut state = self.inner.state.borrow_mut();
-        state.to_seal.push_front(next);
-        state.is_closing
+        state.to_seal.retain(|waiting| !Rc::ptr_eq(waiting, next));
+        state.recovery_point = state.recovery_point.max(next.end_offset);
     }
 
-    fn next_to_seal(&self) -> Option<ToSeal<D::File>> {
-        let mut state = self.inner.state.borrow_mut();
+    /// It stays the first in line until it is finished, so that nobody else works on it.
+    fn next_to_seal(&self) -> Option<Rc<ToSeal<D::File>>> {
+        let state = self.inner.state.borrow();
         let synced_end_offset = self.inner.synced_end_offset.get();
-        let is_ready = state.to_seal.front().is_some_and(|next| next.end_offset <= synced_end_offset);
-        if is_ready { state.to_seal.pop_front() } else { None }
+        state.to_seal.front().filter(|next| next.end_offset <= synced_end_offset).cloned()
     }
 
     async fn seal(&self, next: &ToSeal<D::File>) -> Result<(), CloseError> {

@@ -471,3 +471,27 @@ fn compaction_and_retention_go_together() {
     assert_eq!(read_records(&world, &log), want);
     assert_eq!(log.log_start_offset(), start);
 }
+
+#[test]
+fn a_segment_is_finished_before_it_is_compacted() {
+    // Rule: who finishes a segment and who compacts it are not at its files together, also where the recovery point of a
+    // clean stop lies behind the segment already.
+    let world = compacted_world(1);
+    let runtime = world.runtime.clone();
+    let mut written = Written::default();
+    let sent = |at: usize, bytes: usize| [(format!("key-{}", at % 3), Some("v".repeat(bytes)), NOW)];
+    let (log, _) = runtime.block_on(world.open(false, None));
+    for at in 0..10 {
+        send(&world, &log, &mut written, &sent(at, 700), CompressionType::None);
+    }
+    let closed = runtime.block_on(log.close()).expect("no fault");
+    drop(log);
+    let (log, _) = runtime.block_on(world.open(true, Some(closed.log_end_offset)));
+    let unfinished = log.inner.state.borrow().active().base_offset();
+    let too_large = keyed_batch(&sent(0, 2800), CompressionType::None, None);
+    log.append_as_leader(Append { batch: too_large, leader_epoch: 3, now_ms: NOW }).expect("no fault");
+    assert!(log.inner.state.borrow().active().base_offset() > unfinished, "it does not fit");
+    let plan = runtime.block_on(log.plan_compaction(NOW + DAY, log.log_end_offset())).expect("no fault");
+    let end_offset = plan.map_or(0, |plan| plan.end_offset);
+    assert!(end_offset > 0 && end_offset <= unfinished, "compacts to {end_offset}, {unfinished} is not finished");
+}
