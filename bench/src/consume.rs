@@ -1,9 +1,10 @@
-//! Draining: every connection fetches its partitions from a first offset to where they end, one request at a time, as consumers do.
+//! Draining: every connection fetches its partitions from a first offset to where they end, one request at a time, as
+//! consumers do.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData};
@@ -12,6 +13,7 @@ use walser_protocol::types::Records;
 use walser_protocol::{ApiKey, Reader};
 
 use crate::connection::Connection;
+use crate::measured::{Measured, histogram, micros};
 use crate::usage;
 
 /// The last one that names topics.
@@ -30,21 +32,8 @@ pub struct Drain {
     pub from_offset: i64,
 }
 
-/// What was read.
-#[derive(Clone, Debug)]
-pub struct Drained {
-    pub elapsed: Duration,
-    pub requests: u64,
-    /// Of whole batches.
-    pub bytes: u64,
-    /// Microseconds from handing a request to the kernel to having read its answer.
-    pub latency: Histogram<u64>,
-    pub cpu: Option<Duration>,
-    pub resident_bytes: Option<u64>,
-}
-
 /// Reads everything; with `pid`, says what it cost that process.
-pub fn run(drain: &Drain, pid: Option<u32>) -> io::Result<Drained> {
+pub fn run(drain: &Drain, pid: Option<u32>) -> io::Result<Measured> {
     let before = pid.map(usage::of).transpose()?;
     let begin = Instant::now();
     let (mut requests, mut bytes) = (0, 0);
@@ -62,7 +51,7 @@ pub fn run(drain: &Drain, pid: Option<u32>) -> io::Result<Drained> {
     })?;
     let elapsed = begin.elapsed();
     let after = pid.map(usage::of).transpose()?;
-    Ok(Drained {
+    Ok(Measured {
         elapsed,
         requests,
         bytes,
@@ -138,12 +127,4 @@ pub(crate) fn next_offset(data: &PartitionData<'_>) -> io::Result<Option<i64>> {
     let records = data.records.and_then(Records::as_whole).unwrap_or_default();
     let last = Batches::new(records).last().transpose().map_err(io::Error::other)?;
     Ok(last.map(|batch| batch.next_offset()))
-}
-
-pub(crate) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1)
-}
-
-pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
-    Histogram::new(3).map_err(io::Error::other)
 }

@@ -2,6 +2,7 @@
 
 pub mod connection;
 pub mod consume;
+pub mod measured;
 pub mod produce;
 pub mod steady;
 pub mod usage;

@@ -14,7 +14,7 @@ use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::{ApiKey, ErrorCode, Reader};
 
 use crate::connection::{CLIENT_ID, Connection};
-use crate::consume::histogram;
+use crate::measured::{Measured, histogram, micros};
 use crate::usage::{self, Usage};
 
 /// Names topics, and is what clients of the last years send.
@@ -44,28 +44,6 @@ pub struct Load {
     pub measured: Duration,
 }
 
-/// What a load did while it was measured.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    pub elapsed: Duration,
-    pub requests: u64,
-    /// Of whole batches, as they stand in the log.
-    pub bytes: u64,
-    /// Microseconds from handing a request to the kernel to having read its answer.
-    pub latency: Histogram<u64>,
-    /// Of the broker, over the measured time.
-    pub cpu: Option<Duration>,
-    pub resident_bytes: Option<u64>,
-}
-
-impl Measured {
-    /// Seconds of the broker's CPU per 10⁹ bytes.
-    #[expect(clippy::cast_precision_loss, reason = "bytes of a run are far below 2^52")]
-    pub fn cpu_per_gb(&self) -> Option<f64> {
-        self.cpu.map(|cpu| cpu.as_secs_f64() / (self.bytes as f64 / 1e9))
-    }
-}
-
 /// Makes the topic, unless it is there.
 pub fn create_topic(address: &str, name: &str, num_partitions: i32) -> io::Result<()> {
     let topic = CreatableTopic { name, num_partitions, replication_factor: 1, ..CreatableTopic::default() };
@@ -83,8 +61,9 @@ pub fn create_topic(address: &str, name: &str, num_partitions: i32) -> io::Resul
 /// Runs the load; with `pid`, says what it cost that process.
 pub fn run(load: &Load, pid: Option<u32>) -> io::Result<Measured> {
     let batch = batch(load)?;
-    let frames: Vec<Vec<u8>> =
-        (0..load.partitions).map(|partition| frame(load, partition, &batch)).collect::<io::Result<_>>()?;
+    let frames: Vec<Vec<u8>> = (0..load.partitions)
+        .map(|partition| frame(&load.topic, partition, load.acks, 0, &batch))
+        .collect::<io::Result<_>>()?;
     await_leaders(load, &frames)?;
     let measuring_from = Instant::now() + load.warm_up;
     let until = measuring_from + load.measured;
@@ -124,8 +103,7 @@ pub fn run(load: &Load, pid: Option<u32>) -> io::Result<Measured> {
 
 /// A batch of as many records as fit.
 fn batch(load: &Load) -> io::Result<Vec<u8>> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?.as_millis();
-    let timestamp = i64::try_from(now).map_err(io::Error::other)?;
+    let timestamp = now_ms()?;
     // No byte sequence that a file system or a device could make smaller.
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let value: Vec<u8> = (0..load.record_bytes)
@@ -146,18 +124,18 @@ fn batch(load: &Load) -> io::Result<Vec<u8>> {
     }
 }
 
-fn frame(load: &Load, partition: i32, batch: &[u8]) -> io::Result<Vec<u8>> {
+/// A request with one batch.
+pub(crate) fn frame(topic: &str, partition: i32, acks: i16, correlation_id: i32, batch: &[u8]) -> io::Result<Vec<u8>> {
     let data = PartitionProduceData { index: partition, records: Some(batch) };
-    let topic = TopicProduceData { name: &load.topic, partition_data: vec![data], ..TopicProduceData::default() };
-    let request = ProduceRequest {
-        acks: load.acks,
-        timeout_ms: TIMEOUT_MS,
-        topic_data: vec![topic],
-        ..ProduceRequest::default()
-    };
-    let frame =
-        encode_request(ApiKey::Produce, PRODUCE_VERSION, 0, Some(CLIENT_ID), &request).map_err(io::Error::other)?;
-    Ok(frame.to_vec())
+    let topic = TopicProduceData { name: topic, partition_data: vec![data], ..TopicProduceData::default() };
+    let request = ProduceRequest { acks, timeout_ms: TIMEOUT_MS, topic_data: vec![topic], ..ProduceRequest::default() };
+    let frame = encode_request(ApiKey::Produce, PRODUCE_VERSION, correlation_id, Some(CLIENT_ID), &request);
+    frame.map(|frame| frame.to_vec()).map_err(io::Error::other)
+}
+
+pub(crate) fn now_ms() -> io::Result<i64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+    i64::try_from(now.as_millis()).map_err(io::Error::other)
 }
 
 /// A first batch to each partition, again until there is a leader for it.
@@ -178,7 +156,7 @@ fn await_leaders(load: &Load, frames: &[Vec<u8>]) -> io::Result<()> {
 }
 
 /// Fails unless the answer is to that request and without error.
-fn accepted(answer: &[u8], correlation_id: i32) -> io::Result<()> {
+pub(crate) fn accepted(answer: &[u8], correlation_id: i32) -> io::Result<()> {
     let mut reader = Reader::new(answer);
     let header = ResponseHeader::decode(&mut reader, ApiKey::Produce.response_header_version(PRODUCE_VERSION))
         .map_err(io::Error::other)?;
@@ -225,8 +203,7 @@ fn worker(
         let now = Instant::now();
         if now >= measuring_from && now < until {
             requests.fetch_add(1, Ordering::Relaxed);
-            let micros = u64::try_from((now - at).as_micros()).map_err(io::Error::other)?;
-            latency.record(micros.max(1)).map_err(io::Error::other)?;
+            latency.record(micros(now - at)).map_err(io::Error::other)?;
         }
     }
 }

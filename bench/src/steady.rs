@@ -9,19 +9,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use walser_protocol::header::{ResponseHeader, encode_request};
-use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
+use walser_protocol::ApiKey;
 use walser_protocol::records::batch::Batches;
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::records::record;
 use walser_protocol::types::Records;
-use walser_protocol::{ApiKey, Reader};
 
-use crate::connection::{CLIENT_ID, Connection};
-use crate::consume::{FETCH_VERSION, answer_of, fetch_partition, fetch_request, histogram, micros, next_offset, parts};
+use crate::connection::Connection;
+use crate::consume::{FETCH_VERSION, answer_of, fetch_partition, fetch_request, next_offset, parts};
+use crate::measured::{histogram, micros};
+use crate::produce::{accepted, now_ms};
 
-const PRODUCE_VERSION: i16 = 9;
-const TIMEOUT_MS: i32 = 30_000;
 /// A consumer's fetch waits so long for records.
 const FETCH_WAIT_MS: i32 = 100;
 const FETCH_BYTES: i32 = 1 << 20;
@@ -89,7 +87,7 @@ fn produce(stream: &Stream, begin: Instant) -> io::Result<Histogram<u64>> {
         let reader = scope.spawn(move || {
             let mut latency = histogram()?;
             for number in 0..count {
-                accepted(reading.receive()?, number)?;
+                accepted(reading.receive()?, i32::try_from(number).map_err(io::Error::other)?)?;
                 let due = due(stream, number);
                 if is_measured(stream, due) {
                     latency.record(micros(begin.elapsed().saturating_sub(due))).map_err(io::Error::other)?;
@@ -110,36 +108,12 @@ fn produce(stream: &Stream, begin: Instant) -> io::Result<Histogram<u64>> {
 fn frame(stream: &Stream, number: u32, due: Duration) -> io::Result<Vec<u8>> {
     let mut value = vec![b'w'; stream.record_bytes.max(RECORD_BYTES_MIN)];
     value[..RECORD_BYTES_MIN].copy_from_slice(&micros(due).to_be_bytes());
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_err(io::Error::other)?;
-    let timestamp = i64::try_from(now.as_millis()).map_err(io::Error::other)?;
+    let timestamp = now_ms()?;
     let mut builder = BatchBuilder::new(BatchOptions::default());
     builder.append(&NewRecord { timestamp, value: Some(&value), ..NewRecord::default() }).map_err(io::Error::other)?;
     let batch = builder.build().map_err(io::Error::other)?;
-    let index = i32::try_from(number).map_err(io::Error::other)? % stream.partitions;
-    let data = PartitionProduceData { index, records: Some(&batch) };
-    let topic = TopicProduceData { name: &stream.topic, partition_data: vec![data], ..TopicProduceData::default() };
-    let request = ProduceRequest {
-        acks: stream.acks,
-        timeout_ms: TIMEOUT_MS,
-        topic_data: vec![topic],
-        ..ProduceRequest::default()
-    };
     let correlation_id = i32::try_from(number).map_err(io::Error::other)?;
-    encode_request(ApiKey::Produce, PRODUCE_VERSION, correlation_id, Some(CLIENT_ID), &request)
-        .map(|frame| frame.to_vec())
-        .map_err(io::Error::other)
-}
-
-fn accepted(answer: &[u8], number: u32) -> io::Result<()> {
-    let mut reader = Reader::new(answer);
-    let header = ResponseHeader::decode(&mut reader, ApiKey::Produce.response_header_version(PRODUCE_VERSION))
-        .map_err(io::Error::other)?;
-    let answer = ProduceResponse::decode(&mut reader, PRODUCE_VERSION).map_err(io::Error::other)?;
-    let code = answer.responses.iter().flat_map(|topic| &topic.partition_responses).map(|one| one.error_code).max();
-    if code != Some(0) || u32::try_from(header.correlation_id) != Ok(number) {
-        return Err(io::Error::other(format!("answer to {} for {number}: error {code:?}", header.correlation_id)));
-    }
-    Ok(())
+    crate::produce::frame(&stream.topic, correlation_id % stream.partitions, stream.acks, correlation_id, &batch)
 }
 
 fn consume(

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use hdrhistogram::Histogram;
-use walser_bench::consume::{self, Drain, Drained};
-use walser_bench::produce::{self, Load, Measured};
+use walser_bench::consume::{self, Drain};
+use walser_bench::measured::Measured;
+use walser_bench::produce::{self, Load};
 use walser_bench::steady::{self, Stream};
 
 /// Load over the wire against any Kafka-compatible broker.
@@ -152,9 +153,7 @@ fn run_consume(arguments: ConsumeArguments) -> io::Result<()> {
         max_bytes: arguments.fetch_bytes,
         from_offset: arguments.from,
     };
-    let Drained { elapsed, requests, bytes, latency, cpu, resident_bytes } = consume::run(&drain, arguments.pid)?;
-    // The same numbers as of a load that produces.
-    println!("{}", line(&Measured { elapsed, requests, bytes, latency, cpu, resident_bytes }));
+    println!("{}", line(&consume::run(&drain, arguments.pid)?));
     Ok(())
 }
 
