@@ -124,6 +124,25 @@ pub struct Fetched {
     pub records: Vec<(i64, Vec<u8>)>,
 }
 
+/// A request for one partition.
+pub fn fetch_request(
+    topic: &str,
+    partition: i32,
+    fetch_offset: i64,
+    max_bytes: i32,
+    max_wait_ms: i32,
+) -> FetchRequest<'_> {
+    let wish = FetchPartition { partition, fetch_offset, partition_max_bytes: max_bytes, ..FetchPartition::default() };
+    FetchRequest {
+        max_wait_ms,
+        min_bytes: 1,
+        max_bytes,
+        session_epoch: -1,
+        topics: vec![FetchTopic { topic, partitions: vec![wish], ..FetchTopic::default() }],
+        ..FetchRequest::default()
+    }
+}
+
 /// Reads a partition from `offset`; the error it answered is none of the connection's.
 pub fn fetch(
     client: &mut RawClient,
@@ -131,20 +150,7 @@ pub fn fetch(
     partition: i32,
     offset: i64,
 ) -> Result<Result<Fetched, ErrorCode>, String> {
-    let wish = FetchPartition {
-        partition,
-        fetch_offset: offset,
-        partition_max_bytes: FETCH_BYTES_MAX,
-        ..FetchPartition::default()
-    };
-    let request = FetchRequest {
-        max_wait_ms: 0,
-        min_bytes: 1,
-        max_bytes: FETCH_BYTES_MAX,
-        session_epoch: -1,
-        topics: vec![FetchTopic { topic: name, partitions: vec![wish], ..FetchTopic::default() }],
-        ..FetchRequest::default()
-    };
+    let request = fetch_request(name, partition, offset, FETCH_BYTES_MAX, 0);
     let answer = client.call(ApiKey::Fetch, 11, &request).map_err(|error| format!("fetch: {error}"))?;
     let answer = FetchResponse::decode(&mut answer.reader(), 11).map_err(|error| error.to_string())?;
     let data = answer.responses.first().and_then(|topic| topic.partitions.first()).ok_or("an empty answer")?;

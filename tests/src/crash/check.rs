@@ -2,13 +2,14 @@
 
 use std::io;
 
-use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use walser_protocol::messages::fetch::FetchResponse;
 use walser_protocol::records::batch::BatchView;
 use walser_protocol::records::record::{Records, records_slice};
 use walser_protocol::{ApiKey, ErrorCode};
 
 use super::produce::{STAMP_BYTES, Stream, StreamKind, stamped};
 use crate::raw_client::RawClient;
+use crate::topic::fetch_request;
 
 const FETCH_VERSION: i16 = 11;
 const FETCH_BYTES_MAX: i32 = 8 << 20;
@@ -93,20 +94,7 @@ fn read_partition(client: &mut RawClient, topic: &str, partition: i32) -> Result
 
 /// Reads from the offset after `found`; the high watermark.
 fn read_some(client: &mut RawClient, topic: &str, partition: i32, found: &mut Vec<Found>) -> Result<u64, String> {
-    let wish = FetchPartition {
-        partition,
-        fetch_offset: found.len() as i64,
-        partition_max_bytes: FETCH_BYTES_MAX,
-        ..FetchPartition::default()
-    };
-    let request = FetchRequest {
-        max_wait_ms: 0,
-        min_bytes: 1,
-        max_bytes: FETCH_BYTES_MAX,
-        session_epoch: -1,
-        topics: vec![FetchTopic { topic, partitions: vec![wish], ..FetchTopic::default() }],
-        ..FetchRequest::default()
-    };
+    let request = fetch_request(topic, partition, found.len() as i64, FETCH_BYTES_MAX, 0);
     let response = client.call(ApiKey::Fetch, FETCH_VERSION, &request).map_err(|error| error.to_string())?;
     let response = FetchResponse::decode(&mut response.reader(), FETCH_VERSION).map_err(|error| error.to_string())?;
     let data = response.responses.first().and_then(|topic| topic.partitions.first()).ok_or("an empty answer")?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use walser_protocol::messages::fetch::FetchResponse;
 use walser_protocol::records::batch::BatchView;
 use walser_protocol::records::record::{Records, records_slice};
 use walser_protocol::{ApiKey, ErrorCode};
@@ -129,20 +129,7 @@ fn work(mut client: RawClient, stop: &AtomicBool, rounds: &Mutex<Rounds>) -> Res
 }
 
 fn read_back(client: &mut RawClient, partition: i32, offset: i64, first: u64) -> Result<(), String> {
-    let wish = FetchPartition {
-        partition,
-        fetch_offset: offset,
-        partition_max_bytes: FETCH_BYTES_MAX,
-        ..FetchPartition::default()
-    };
-    let request = FetchRequest {
-        max_wait_ms: 500,
-        min_bytes: 1,
-        max_bytes: FETCH_BYTES_MAX,
-        session_epoch: -1,
-        topics: vec![FetchTopic { topic: TOPIC, partitions: vec![wish], ..FetchTopic::default() }],
-        ..FetchRequest::default()
-    };
+    let request = topic::fetch_request(TOPIC, partition, offset, FETCH_BYTES_MAX, 500);
     let response = client.call(ApiKey::Fetch, 11, &request).map_err(|error| format!("fetch: {error}"))?;
     let response = FetchResponse::decode(&mut response.reader(), 11).map_err(|error| error.to_string())?;
     let data = response.responses.first().and_then(|topic| topic.partitions.first()).ok_or("an empty answer")?;
