@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use walser_storage::error::DiskError;
 use walser_storage::runtime::channel::Closed;
 
 use super::ShardDisk;
@@ -48,8 +49,26 @@ impl Control {
     }
 }
 
+type Reply = ReplyTo<ShardRequest, ShardReply, ShardRuntime>;
+
+/// Has the checkpoints note something, and says whether they have.
+fn note(
+    control: &Rc<Control>,
+    reply_to: Reply,
+    noting: impl AsyncFnOnce(Rc<Checkpoints<ShardDisk>>) -> Result<(), DiskError> + 'static,
+) {
+    // Taken away by a clean stop, which writes what the closed logs say.
+    let Some(checkpoints) = control.checkpoints.borrow().clone() else {
+        return reply_to.send(ShardReply::OffsetsNoted(false));
+    };
+    spawn_inside(&control.runtime, &control.gates.internals, async move {
+        let noted = noting(checkpoints).await;
+        reply_to.send(ShardReply::OffsetsNoted(noted.is_ok()));
+    });
+}
+
 /// Serves what shards ask of the control plane.
-pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<ShardRequest, ShardReply, ShardRuntime>) {
+pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: Reply) {
     match request {
         ShardRequest::Ping => reply_to.send(ShardReply::Pong),
         ShardRequest::Control(command) => {
@@ -59,31 +78,14 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: ReplyTo<Sha
                 reply_to.send(ShardReply::Controlled(reply));
             });
         }
-        ShardRequest::NoteOffsets(offsets) => {
-            // Taken away by a clean stop, which writes what the closed logs say.
-            let Some(checkpoints) = control.checkpoints.borrow().clone() else {
-                return reply_to.send(ShardReply::OffsetsNoted(false));
-            };
-            spawn_inside(&control.runtime, &control.gates.internals, async move {
-                let noted = checkpoints.note(offsets).await;
-                if let Err(error) = &noted {
-                    tracing::error!(%error, "offsets of logs are not noted");
-                }
-                reply_to.send(ShardReply::OffsetsNoted(noted.is_ok()));
-            });
-        }
-        ShardRequest::NoteEnds(ends) => {
-            let Some(checkpoints) = control.checkpoints.borrow().clone() else {
-                return reply_to.send(ShardReply::OffsetsNoted(false));
-            };
-            spawn_inside(&control.runtime, &control.gates.internals, async move {
-                let noted = checkpoints.note_ends(ends).await;
-                if let Err(error) = &noted {
-                    tracing::warn!(%error, "ends of logs are not noted");
-                }
-                reply_to.send(ShardReply::OffsetsNoted(noted.is_ok()));
-            });
-        }
+        ShardRequest::NoteOffsets(offsets) => note(control, reply_to, async move |checkpoints| {
+            let noted = checkpoints.note(offsets).await;
+            noted.inspect_err(|error| tracing::error!(%error, "offsets of logs are not noted"))
+        }),
+        ShardRequest::NoteEnds(ends) => note(control, reply_to, async move |checkpoints| {
+            let noted = checkpoints.note_ends(ends).await;
+            noted.inspect_err(|error| tracing::warn!(%error, "ends of logs are not noted"))
+        }),
         other @ (ShardRequest::ApplyImage(_)
         | ShardRequest::Produce(_)
         | ShardRequest::Fetch(_)
