@@ -14,7 +14,7 @@ use walser_protocol::types::Uuid;
 use walser_storage::checkpoint::{
     CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
 };
-use walser_storage::data_dir::log_ends::LogEnds;
+use walser_storage::data_dir::log_ends::{LogEnds, is_noted};
 use walser_storage::data_dir::partition::FoundDir;
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties, Removal};
@@ -23,7 +23,6 @@ use walser_storage::error::DiskError;
 use walser_storage::journal::replay::{
     DamagedJournal, JournalOwner, ReplayError, Replayed, discard, put_aside, replay_unsettled,
 };
-use walser_storage::log::known_end::journaled_through;
 use walser_storage::runtime::Runtime;
 
 use super::checkpoints::{Checkpoints, encode_ends};
@@ -208,11 +207,6 @@ async fn replay_journals<D: Disk, R: Runtime>(
         );
     }
     Ok(replayed)
-}
-
-/// Whether the note on the log's end says that this record of the journal is in its segment.
-pub fn is_noted(ends: &LogEnds, topic_id: Uuid, partition: i32, sequence: u64) -> bool {
-    ends.get(&(topic_id, partition)).is_some_and(|note| sequence <= journaled_through(note))
 }
 
 /// All logs that a journal may have served.

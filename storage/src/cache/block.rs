@@ -139,8 +139,8 @@ impl BlockCache {
         self.blocks.borrow().contains_key(&key) || self.reading.borrow().contains_key(&key)
     }
 
-    /// The block, read by `read` into the memory it is given, where nobody has it. What is shorter than `len_bytes` is not kept: the file ended before
-    /// its time.
+    /// The block, read by `read` into the memory it is given, where nobody has it. What is shorter than `len_bytes` is not
+    /// kept: the file ended before its time.
     pub async fn get<Read>(
         &self,
         key: BlockKey,
@@ -157,8 +157,7 @@ impl BlockCache {
             }
             let on_its_way = self.reading.borrow().get(&key).cloned();
             let Some(reading) = on_its_way else { break };
-            let is_over = reading.is_over.notified();
-            is_over.await;
+            reading.is_over.notified().await;
             if let Some(block) = reading.bytes.borrow().clone() {
                 self.hits.update(|hits| hits + 1);
                 return Ok(block);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Checkpoints, Event, Finding, Report, Topics};
 use crate::data_dir::DataDir;
+use crate::data_dir::log_ends::is_noted;
 use crate::disk::Disk;
 use crate::error::DiskError;
 use crate::journal::replay::{LogKey, Run, damaged_folders, read_journals};
@@ -35,7 +36,7 @@ pub(super) async fn read<D: Disk, R: Runtime>(
         // A clean stop has put everything into the logs; what a crash in removing them left is not looked at.
         return Ok(journals);
     }
-    let is_settled = |topic_id, partition, sequence| checkpoints.is_settled(topic_id, partition, sequence);
+    let is_settled = |topic_id, partition, sequence| is_noted(&checkpoints.ends, topic_id, partition, sequence);
     for journal in read_journals(data_dir, runtime, &is_settled, topics.behind).await? {
         report.journals += 1;
         let content = match journal.found {

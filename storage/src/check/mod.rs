@@ -32,7 +32,7 @@ use crate::disk::Disk;
 use crate::error::{Corruption, DiskError};
 use crate::journal::replay::{JournalOwner, Run};
 use crate::log::DamageMark;
-use crate::log::known_end::{KnownEnd, journaled_through};
+use crate::log::known_end::KnownEnd;
 use crate::runtime::Runtime;
 
 pub use self::partition::PartitionReport;
@@ -164,18 +164,11 @@ impl Checkpoints {
             noted: self.noted(dir),
         }
     }
-}
 
-impl Checkpoints {
     fn noted(&self, dir: &FoundDir) -> Option<Noted> {
         let known = KnownEnd::decode(self.ends.get(&(dir.topic_id?, dir.name.partition))?).ok()?;
         let KnownEnd { base_offset, end_offset, position, .. } = known;
         Some(Noted { base_offset, end_offset, position })
-    }
-
-    /// Whether this record of a journal is in its segment.
-    fn is_settled(&self, topic_id: Uuid, partition: i32, sequence: u64) -> bool {
-        self.ends.get(&(topic_id, partition)).is_some_and(|note| sequence <= journaled_through(note))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::index::offset::OffsetIndex;
 use crate::index::time::TimeIndex;
 use crate::journal::replay::{Content, Run};
 use crate::leader_epoch::{LEADER_EPOCH_FILE, LeaderEpochs};
-use crate::log::{DAMAGE_FILE, DamageMark, GROUP_BYTES_MAX};
+use crate::log::{DAMAGE_FILE, DELETED_SUFFIX, DamageMark, GROUP_BYTES_MAX};
 use crate::producer_state::ProducerStates;
 use crate::runtime::Runtime;
 use crate::segment::reader::last_offset;
@@ -31,7 +31,6 @@ use crate::segment::{
 
 /// Ending of what a repair has put beside a segment.
 pub(super) const DAMAGED_SUFFIX: &str = ".damaged";
-const DELETED_SUFFIX: &str = ".deleted";
 
 /// What a partition's directory holds, and what of it can be mended.
 #[derive(Clone, Debug)]

@@ -17,6 +17,7 @@ use super::DataDir;
 use crate::checkpoint;
 use crate::disk::Disk;
 use crate::error::DiskError;
+use crate::log::known_end::journaled_through;
 
 pub const LOG_ENDS_FILE: &str = "log-end-checkpoint";
 const VERSION: u32 = 1;
@@ -58,6 +59,11 @@ pub fn decode(mut left: &[u8]) -> Option<LogEnds> {
         ends.insert(key, note.into());
     }
     left.is_empty().then_some(ends)
+}
+
+/// Whether the note on the log's end says that this record of the journal is in its segment.
+pub fn is_noted(ends: &LogEnds, topic_id: Uuid, partition: i32, sequence: u64) -> bool {
+    ends.get(&(topic_id, partition)).is_some_and(|note| sequence <= journaled_through(note))
 }
 
 fn take<const N: usize>(left: &mut &[u8]) -> Option<[u8; N]> {

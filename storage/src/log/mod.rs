@@ -59,6 +59,7 @@ pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};
 pub(crate) use recovery::remove_if_there;
 pub use recovery::{OpenLog, RecoveryReport};
+pub(crate) use retention::DELETED_SUFFIX;
 pub use retention::Retention;
 pub use room::Place;
 pub(crate) use round::GROUP_BYTES_MAX;

@@ -20,7 +20,7 @@ use super::swap::with_suffix;
 use super::{Health, Log, State};
 
 /// What the files of a removed segment end in until they are gone.
-pub(super) const DELETED_SUFFIX: &str = ".deleted";
+pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 
 /// When segments are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

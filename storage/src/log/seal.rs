@@ -210,7 +210,6 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(Closed { log_start_offset, log_end_offset })
     }
 
-    /// Waits for what can be finished by now: there may be later segments that are full and not flushed yet.
     fn finish_clean(&self, log_end_offset: i64) {
         let mut state = self.inner.state.borrow_mut();
         state.recovery_point = log_end_offset;
@@ -233,6 +232,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         Ok(())
     }
 
+    /// Waits for what can be finished by now: there may be later segments that are full and not flushed yet.
     pub(super) async fn wait_sealed(&self) -> Result<(), CloseError> {
         let end_offset = self.inner.synced_end_offset.get();
         self.start_seal();
