@@ -34,6 +34,18 @@ fn delete_records(client: &mut RawClient, name: &str, offset: i64) -> Result<i64
 }
 
 #[test]
+fn a_clean_stop_waits_for_nothing_that_does_not_end() {
+    // Rule: every task ends when its executor does; one that did not would cost each stop the time it is waited for.
+    let (dir, logs) = (TempDir::new("stop").expect("a directory"), TempDir::new("log").expect("a directory"));
+    let log = logs.path().join("log");
+    let broker = BrokerOptions::new(dir.path()).set("walser.shards", "2").log_to(&log).start().expect("it starts");
+    create(&mut connect(&broker), TOPIC, &[]);
+    assert!(broker.stop().expect("it ends").0.success());
+    let said = std::fs::read_to_string(&log).expect("a log");
+    assert!(said.contains("stopping") && !said.contains("leaves tasks behind"), "{said}");
+}
+
+#[test]
 fn what_a_clean_stop_noted_of_an_old_topic_says_nothing_of_a_new_one() {
     // Rule: checkpoints name topics, and the name may be another topic's by the time they are read.
     let dir = TempDir::new("recreated").expect("a directory");

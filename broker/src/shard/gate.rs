@@ -5,7 +5,10 @@ use std::time::Duration;
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Gate;
 
-/// The gates of one shard, in the order in which they close.
+/// How long the tasks get that end with the executor: more than any of them takes, unless the disk stands still.
+const INTERNALS_WAIT: Duration = Duration::from_secs(5);
+
+/// The gates of one executor, in the order in which they close.
 #[derive(Clone, Default)]
 pub struct Gates {
     /// Accept loops.
@@ -22,6 +25,14 @@ impl Gates {
     /// Open gates.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has the tasks end that end with the executor; what does not is left behind, and said.
+    pub async fn end_internals<R: Runtime>(&self, runtime: &R) {
+        self.internals.close();
+        if !wait_empty_until(runtime, &self.internals, INTERNALS_WAIT).await {
+            tracing::warn!("an executor ends, and leaves tasks behind that do not");
+        }
     }
 }
 

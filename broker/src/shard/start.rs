@@ -377,8 +377,7 @@ async fn run_shard(mut parts: ShardParts) {
         done.send(closed).ok();
     }
     shard.mesh.close();
-    shard.gates.internals.close();
-    wait_empty_until(&shard.runtime, &shard.gates.internals, CUT_WAIT).await;
+    shard.gates.end_internals(&shard.runtime).await;
 }
 
 fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> {
@@ -592,7 +591,7 @@ async fn run_control(parts: ControlParts) {
         parts.done.send(StepDone { closed: Vec::new(), stopped }).ok();
     }
     mesh.close();
-    wait_empty_until(&control.runtime, &control.gates.internals, CUT_WAIT).await;
+    control.gates.end_internals(&control.runtime).await;
 }
 
 /// Makes what is kept back for a full disk, and makes it whole again when it was given up.
