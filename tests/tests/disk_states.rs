@@ -193,6 +193,34 @@ fn a_failed_journal_takes_its_shard_offline_and_no_other() {
 }
 
 #[test]
+fn a_failed_metadata_log_refuses_changes_and_nothing_else() {
+    // Rule: after a write or a flush of the metadata log has failed, nothing is changed until the next start, and records are
+    // written and read as before. What was refused is not there then, but for what the disk may have got all the same.
+    for call in [Call::Write, Call::Flush] {
+        let mut world = World::new("eio-metadata");
+        let mut client = world.connect();
+        let mut workers = workers(&mut client);
+        let fault = world.lossy.inject(Fault::next(call, "data/quorum/wal/*", Effect::Fail(libc::EIO)));
+        topic::create(&mut client, "failed", 1, &[]).expect_err("the log has not got it");
+        assert_eq!(world.lossy.hits(fault), 1);
+        world.lossy.lift(fault);
+        topic::create(&mut client, "refused", 1, &[]).expect_err("nobody knows what the log has");
+        topic::delete(&mut client, TOPIC).expect_err("nobody knows what the log has");
+        assert!(world.observed().log().contains("metadata not changed"), "{call:?}");
+        for worker in &mut workers {
+            worker.produce(&mut client, SMALL).expect("records are no metadata");
+            worker.check(&mut client);
+        }
+        let mut client = world.restart();
+        for worker in &mut workers {
+            worker.check(&mut client);
+            worker.produce(&mut client, SMALL).expect("it takes appends");
+        }
+        topic::create(&mut client, "refused", 1, &[]).expect("it is not there, and the log takes it");
+    }
+}
+
+#[test]
 fn a_slow_flush_is_told_and_bounded() {
     // Rule: while the disk takes long over a flush of a journal, requests are answered when their time is up, a metric and a log
     // line say so, and the other shard goes on; afterwards everything does.
