@@ -2,7 +2,9 @@
 
 pub mod connection;
 pub mod consume;
+pub mod fill;
 pub mod measured;
 pub mod produce;
+pub mod rounds;
 pub mod steady;
 pub mod usage;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -60,11 +61,11 @@ pub fn create_topic(address: &str, name: &str, num_partitions: i32) -> io::Resul
 
 /// Runs the load; with `pid`, says what it cost that process.
 pub fn run(load: &Load, pid: Option<u32>) -> io::Result<Measured> {
-    let batch = batch(load)?;
+    let batch = batch(load.record_bytes, load.batch_bytes)?;
     let frames: Vec<Vec<u8>> = (0..load.partitions)
-        .map(|partition| frame(&load.topic, partition, load.acks, 0, &batch))
+        .map(|partition| frame(&load.topic, partition..partition + 1, load.acks, 0, &batch))
         .collect::<io::Result<_>>()?;
-    await_leaders(load, &frames)?;
+    await_leaders(&load.address, &frames)?;
     let measuring_from = Instant::now() + load.warm_up;
     let until = measuring_from + load.measured;
     let requests = AtomicU64::new(0);
@@ -101,33 +102,42 @@ pub fn run(load: &Load, pid: Option<u32>) -> io::Result<Measured> {
     })
 }
 
-/// A batch of as many records as fit.
-fn batch(load: &Load) -> io::Result<Vec<u8>> {
+/// A batch of as many records as fit, and of one at least.
+pub(crate) fn batch(record_bytes: usize, batch_bytes: usize) -> io::Result<Vec<u8>> {
     let timestamp = now_ms()?;
-    // No byte sequence that a file system or a device could make smaller.
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let value: Vec<u8> = (0..load.record_bytes)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state.to_be_bytes()[0]
-        })
-        .collect();
+    let value = noise(record_bytes);
     let mut builder = BatchBuilder::new(BatchOptions::default());
     loop {
         builder
             .append(&NewRecord { timestamp, value: Some(&value), ..NewRecord::default() })
             .map_err(io::Error::other)?;
         let record = builder.uncompressed_len() / usize::try_from(builder.record_count()).map_err(io::Error::other)?;
-        if builder.uncompressed_len() + record > load.batch_bytes {
+        if builder.uncompressed_len() + record > batch_bytes {
             return builder.build().map_err(io::Error::other);
         }
     }
 }
 
-/// A request with one batch.
-pub(crate) fn frame(topic: &str, partition: i32, acks: i16, correlation_id: i32, batch: &[u8]) -> io::Result<Vec<u8>> {
-    let data = PartitionProduceData { index: partition, records: Some(batch) };
-    let topic = TopicProduceData { name: topic, partition_data: vec![data], ..TopicProduceData::default() };
+/// No byte sequence that a file system or a device could make smaller.
+pub(crate) fn noise(len_bytes: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    (0..len_bytes).map(next).collect()
+}
+
+/// A request with this batch for each of the partitions.
+pub(crate) fn frame(
+    topic: &str,
+    partitions: Range<i32>,
+    acks: i16,
+    correlation_id: i32,
+    batch: &[u8],
+) -> io::Result<Vec<u8>> {
+    let partition_data = partitions.map(|index| PartitionProduceData { index, records: Some(batch) }).collect();
+    let topic = TopicProduceData { name: topic, partition_data, ..TopicProduceData::default() };
     let request = ProduceRequest { acks, timeout_ms: TIMEOUT_MS, topic_data: vec![topic], ..ProduceRequest::default() };
     let frame = encode_request(ApiKey::Produce, PRODUCE_VERSION, correlation_id, Some(CLIENT_ID), &request);
     frame.map(|frame| frame.to_vec()).map_err(io::Error::other)
@@ -138,9 +148,9 @@ pub(crate) fn now_ms() -> io::Result<i64> {
     i64::try_from(now.as_millis()).map_err(io::Error::other)
 }
 
-/// A first batch to each partition, again until there is a leader for it.
-fn await_leaders(load: &Load, frames: &[Vec<u8>]) -> io::Result<()> {
-    let mut connection = Connection::open(&load.address)?;
+/// Sends each of the requests, again until there are leaders for it.
+pub(crate) fn await_leaders(address: &str, frames: &[Vec<u8>]) -> io::Result<()> {
+    let mut connection = Connection::open(address)?;
     let deadline = Instant::now() + LEADER_PATIENCE;
     for frame in frames {
         loop {

@@ -113,7 +113,8 @@ fn frame(stream: &Stream, number: u32, due: Duration) -> io::Result<Vec<u8>> {
     builder.append(&NewRecord { timestamp, value: Some(&value), ..NewRecord::default() }).map_err(io::Error::other)?;
     let batch = builder.build().map_err(io::Error::other)?;
     let correlation_id = i32::try_from(number).map_err(io::Error::other)?;
-    crate::produce::frame(&stream.topic, correlation_id % stream.partitions, stream.acks, correlation_id, &batch)
+    let partition = correlation_id % stream.partitions;
+    crate::produce::frame(&stream.topic, partition..partition + 1, stream.acks, correlation_id, &batch)
 }
 
 fn consume(

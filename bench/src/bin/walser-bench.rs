@@ -1,4 +1,4 @@
-//! `walser-bench produce|consume|steady`: load, with what it costs the broker when that runs on this machine.
+//! `walser-bench produce|consume|steady|rounds|fill`: load, with what it costs the broker when that runs on this machine.
 
 use std::io;
 use std::time::Duration;
@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use hdrhistogram::Histogram;
 use walser_bench::consume::{self, Drain};
+use walser_bench::fill::{self, Fill};
 use walser_bench::measured::Measured;
 use walser_bench::produce::{self, Load};
+use walser_bench::rounds::{self, Rounds};
 use walser_bench::steady::{self, Stream};
 
 /// Load over the wire against any Kafka-compatible broker.
@@ -25,21 +27,43 @@ enum Command {
     Consume(ConsumeArguments),
     /// So many small records a second, and how long each takes to be acknowledged and to be seen by a consumer
     Steady(SteadyArguments),
+    /// One request with a record for each partition, again and again
+    Rounds(RoundsArguments),
+    /// So many records, with keys that come again
+    Fill(FillArguments),
 }
 
+/// Where the load goes.
 #[derive(Debug, clap::Args)]
-struct ProduceArguments {
+struct Target {
     /// host:port of the broker
     #[arg(short, long, default_value = "127.0.0.1:9092")]
     broker: String,
-    /// Process of the broker, for its CPU time and memory
-    #[arg(long)]
-    pid: Option<u32>,
-    /// Made if it is not there
+    /// Made if it is not there, unless it is to be read
     #[arg(short, long, default_value = "walser-bench")]
     topic: String,
     #[arg(long, default_value_t = 4)]
     partitions: i32,
+}
+
+impl Target {
+    /// As a topic may have them.
+    fn partitions(&self) -> i32 {
+        self.partitions.max(1)
+    }
+
+    fn create(&self) -> io::Result<()> {
+        produce::create_topic(&self.broker, &self.topic, self.partitions())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct ProduceArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Process of the broker, for its CPU time and memory
+    #[arg(long)]
+    pid: Option<u32>,
     #[arg(long, default_value_t = 4)]
     connections: usize,
     /// Open requests per connection
@@ -63,16 +87,11 @@ struct ProduceArguments {
 
 #[derive(Debug, clap::Args)]
 struct ConsumeArguments {
-    /// host:port of the broker
-    #[arg(short, long, default_value = "127.0.0.1:9092")]
-    broker: String,
+    #[command(flatten)]
+    target: Target,
     /// Process of the broker, for its CPU time and memory
     #[arg(long)]
     pid: Option<u32>,
-    #[arg(short, long, default_value = "walser-bench")]
-    topic: String,
-    #[arg(long, default_value_t = 4)]
-    partitions: i32,
     #[arg(long, default_value_t = 1)]
     connections: usize,
     /// max.partition.fetch.bytes
@@ -88,14 +107,8 @@ struct ConsumeArguments {
 
 #[derive(Debug, clap::Args)]
 struct SteadyArguments {
-    /// host:port of the broker
-    #[arg(short, long, default_value = "127.0.0.1:9092")]
-    broker: String,
-    /// Made if it is not there
-    #[arg(short, long, default_value = "walser-steady")]
-    topic: String,
-    #[arg(long, default_value_t = 1)]
-    partitions: i32,
+    #[command(flatten)]
+    target: Target,
     /// Records a second
     #[arg(long, default_value_t = 1_000)]
     rate: u32,
@@ -112,11 +125,46 @@ struct SteadyArguments {
     seconds: u64,
 }
 
+#[derive(Debug, clap::Args)]
+struct RoundsArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Value of a record, in bytes
+    #[arg(long, default_value_t = 1_024)]
+    record_bytes: usize,
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    acks: i16,
+    /// Rounds before measuring begins
+    #[arg(long, default_value_t = 20)]
+    warm_up: u32,
+    /// Measured rounds
+    #[arg(long, default_value_t = 100)]
+    rounds: u32,
+}
+
+#[derive(Debug, clap::Args)]
+struct FillArguments {
+    #[command(flatten)]
+    target: Target,
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u64,
+    #[arg(long, default_value_t = 2_000_000)]
+    records: u64,
+    /// Value of a record, in bytes
+    #[arg(long, default_value_t = 200)]
+    record_bytes: usize,
+    /// Records of a batch
+    #[arg(long, default_value_t = 250)]
+    batch_records: u64,
+}
+
 fn main() -> io::Result<()> {
     match Arguments::parse().command {
         Command::Produce(arguments) => run_produce(arguments),
         Command::Consume(arguments) => run_consume(arguments),
         Command::Steady(arguments) => run_steady(arguments),
+        Command::Rounds(arguments) => run_rounds(arguments),
+        Command::Fill(arguments) => run_fill(arguments),
     }
 }
 
@@ -126,10 +174,11 @@ fn check_acks(acks: i16) -> io::Result<()> {
 
 fn run_produce(arguments: ProduceArguments) -> io::Result<()> {
     check_acks(arguments.acks)?;
+    arguments.target.create()?;
     let load = Load {
-        address: arguments.broker,
-        topic: arguments.topic,
-        partitions: arguments.partitions.max(1),
+        partitions: arguments.target.partitions(),
+        address: arguments.target.broker,
+        topic: arguments.target.topic,
         connections: arguments.connections.max(1),
         depth: arguments.depth.max(1),
         batch_bytes: arguments.batch_bytes,
@@ -138,16 +187,15 @@ fn run_produce(arguments: ProduceArguments) -> io::Result<()> {
         warm_up: Duration::from_secs(arguments.warm_up),
         measured: Duration::from_secs(arguments.seconds.max(1)),
     };
-    produce::create_topic(&load.address, &load.topic, load.partitions)?;
     println!("{}", line(&produce::run(&load, arguments.pid)?));
     Ok(())
 }
 
 fn run_consume(arguments: ConsumeArguments) -> io::Result<()> {
     let drain = Drain {
-        address: arguments.broker,
-        topic: arguments.topic,
-        partitions: arguments.partitions.max(1),
+        partitions: arguments.target.partitions(),
+        address: arguments.target.broker,
+        topic: arguments.target.topic,
         connections: arguments.connections.max(1),
         partition_max_bytes: arguments.partition_bytes,
         max_bytes: arguments.fetch_bytes,
@@ -159,20 +207,51 @@ fn run_consume(arguments: ConsumeArguments) -> io::Result<()> {
 
 fn run_steady(arguments: SteadyArguments) -> io::Result<()> {
     check_acks(arguments.acks)?;
+    arguments.target.create()?;
     let stream = Stream {
-        address: arguments.broker,
-        topic: arguments.topic,
-        partitions: arguments.partitions.max(1),
+        partitions: arguments.target.partitions(),
+        address: arguments.target.broker,
+        topic: arguments.target.topic,
         records_per_second: arguments.rate.max(1),
         record_bytes: arguments.record_bytes,
         acks: arguments.acks,
         warm_up: Duration::from_secs(arguments.warm_up),
         measured: Duration::from_secs(arguments.seconds.max(1)),
     };
-    produce::create_topic(&stream.address, &stream.topic, stream.partitions)?;
     let latencies = steady::run(&stream)?;
     println!("acknowledged {}", quantiles("records", &latencies.acknowledged));
     println!("consumed     {}", quantiles("records", &latencies.consumed));
+    Ok(())
+}
+
+fn run_rounds(arguments: RoundsArguments) -> io::Result<()> {
+    check_acks(arguments.acks)?;
+    arguments.target.create()?;
+    let rounds = Rounds {
+        partitions: arguments.target.partitions(),
+        address: arguments.target.broker,
+        topic: arguments.target.topic,
+        record_bytes: arguments.record_bytes,
+        acks: arguments.acks,
+        warm_up: arguments.warm_up,
+        measured: arguments.rounds.max(1),
+    };
+    println!("{}", quantiles("rounds", &rounds::run(&rounds)?));
+    Ok(())
+}
+
+fn run_fill(arguments: FillArguments) -> io::Result<()> {
+    arguments.target.create()?;
+    let fill = Fill {
+        partitions: arguments.target.partitions(),
+        address: arguments.target.broker,
+        topic: arguments.target.topic,
+        keys: arguments.keys,
+        records: arguments.records,
+        record_bytes: arguments.record_bytes,
+        batch_records: arguments.batch_records,
+    };
+    println!("{}", line(&fill::run(&fill)?));
     Ok(())
 }
 
