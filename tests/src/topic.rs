@@ -68,14 +68,8 @@ pub fn produce<V: AsRef<[u8]>>(
     partition: i32,
     values: impl IntoIterator<Item = V>,
 ) -> Result<i64, String> {
-    let batch = batch(values)?;
-    let request = one_batch(name, partition, &batch, -1);
-    let answer = client.call(ApiKey::Produce, 9, &request).map_err(|error| format!("produce: {error}"))?;
-    let answer = ProduceResponse::decode(&mut answer.reader(), 9).map_err(|error| error.to_string())?;
-    match answer.responses.first().and_then(|topic| topic.partition_responses.first()) {
-        Some(answer) if answer.error_code == ErrorCode::None.code() => Ok(answer.base_offset),
-        answer => Err(format!("produce: {answer:?}")),
-    }
+    let produced = try_produce(client, name, partition, values, TIMEOUT_MS)?;
+    produced.map_err(|code| format!("produce: {code:?}"))
 }
 
 /// As [`produce`], with a limit for the broker; the error it answered is none of the connection's.

@@ -2,12 +2,11 @@
 //!
 //! A few rounds here; `tests/run --long` does many, with `crash-rounds`.
 
+use walser_tests::crash::plans::{FEW, SMALL_SEGMENTS};
 use walser_tests::crash::rounds::{Death, Plan, run};
 use walser_tests::lossy_fs::LossyFs;
 use walser_tests::lossy_fs::store::Flushes;
 use walser_tests::process::TempDir;
-
-const SMALL_SEGMENTS: &[(&str, &str)] = &[("log.segment.bytes", "1048576")];
 
 /// Acknowledged means there after kill -9, whatever the shard count is next time.
 #[test]
@@ -18,6 +17,7 @@ fn kill_9_loses_nothing_acknowledged() {
         rounds: 3,
         seed: 1,
         death: Death::Killed,
+        loads: FEW,
         settings: SMALL_SEGMENTS,
         round_ms_max: 600,
     };
@@ -36,6 +36,7 @@ fn a_power_cut_loses_nothing_acknowledged() {
         rounds: 3,
         seed: 2,
         death: Death::PowerCut(&lossy, Flushes::Honest),
+        loads: FEW,
         settings: SMALL_SEGMENTS,
         round_ms_max: 600,
     };
@@ -55,6 +56,7 @@ fn ignored_flushes_are_caught() {
         rounds: 5,
         seed: 3,
         death: Death::PowerCut(&lossy, Flushes::Ignored),
+        loads: FEW,
         settings: SMALL_SEGMENTS,
         round_ms_max: 300,
     };

@@ -1,15 +1,16 @@
 //! Reads partitions back and holds them against what was acknowledged.
 
-use std::io;
+use std::collections::BTreeMap;
 
 use walser_protocol::messages::fetch::FetchResponse;
 use walser_protocol::records::batch::BatchView;
 use walser_protocol::records::record::{Records, records_slice};
 use walser_protocol::{ApiKey, ErrorCode};
 
-use super::produce::{STAMP_BYTES, Stream, StreamKind, stamped};
+use super::load::{Cleanup, stamp, stamped_to};
+use super::produce::{BATCH_BYTES_MAX, IN_FLIGHT_MAX, Stream, StreamKind};
 use crate::raw_client::RawClient;
-use crate::topic::fetch_request;
+use crate::topic::{self, fetch_request};
 
 const FETCH_VERSION: i16 = 11;
 const FETCH_BYTES_MAX: i32 = 8 << 20;
@@ -20,10 +21,19 @@ const RECORDS_BYTES_MAX: usize = 64 << 20;
 pub struct Verdict {
     pub records_read: u64,
     pub batches_acked: u64,
+    /// Offsets that retention or compaction took.
+    pub offsets_gone: u64,
 }
 
-/// One record of a partition: stream and number.
-type Found = (u64, u64);
+/// What is in a partition.
+#[derive(Debug, Default)]
+struct Found {
+    start_offset: i64,
+    end_offset: i64,
+    /// Offset and number of every record, in order.
+    records: Vec<(i64, u64)>,
+    bytes: u64,
+}
 
 /// Checks every stream against its partition.
 ///
@@ -33,31 +43,66 @@ pub fn verify(address: &str, streams: &[Stream]) -> Result<Verdict, String> {
     let mut client = RawClient::connect(address).map_err(|error| error.to_string())?;
     let mut verdict = Verdict::default();
     for stream in streams {
-        let found = read_partition(&mut client, &stream.topic, stream.partition)
-            .map_err(|error| format!("reading {}-{}: {error}", stream.topic, stream.partition))?;
-        verdict.records_read += found.len() as u64;
+        let found = read_partition(&mut client, stream).map_err(|error| format!("reading {stream}: {error}"))?;
+        check(stream, &found).map_err(|error| format!("{stream}: {error}"))?;
+        verdict.records_read += found.records.len() as u64;
         verdict.batches_acked += stream.acked.len() as u64;
-        check_acked(stream, &found)?;
-        if stream.kind == StreamKind::Idempotent {
-            check_exactly_once(stream, &found)?;
-        }
+        verdict.offsets_gone += found.end_offset.unsigned_abs() - found.records.len() as u64;
     }
     Ok(verdict)
 }
 
-/// Every acknowledged record is at the offset the acknowledgement said.
-fn check_acked(stream: &Stream, found: &[Found]) -> Result<(), String> {
-    for acked in &stream.acked {
-        for step in 0..u64::from(acked.records) {
-            let offset = acked.base_offset as u64 + step;
-            let want = (stream.id, acked.first + step);
-            let got = usize::try_from(offset).ok().and_then(|offset| found.get(offset));
-            if got != Some(&want) {
+fn check(stream: &Stream, found: &Found) -> Result<(), String> {
+    check_gone(stream, found)?;
+    check_acked(stream, found)?;
+    if stream.kind == StreamKind::Idempotent {
+        check_exactly_once(found)?;
+    }
+    Ok(())
+}
+
+/// Nothing is missing but what the topic's cleanup may take.
+fn check_gone(stream: &Stream, found: &Found) -> Result<(), String> {
+    let next_offsets = std::iter::once(found.start_offset).chain(found.records.iter().map(|(offset, _)| offset + 1));
+    let hole = next_offsets.zip(&found.records).find(|(next, (offset, _))| next != offset);
+    match stream.load.cleanup {
+        Cleanup::OldValues { .. } => return Ok(()),
+        Cleanup::Nothing if found.start_offset > 0 => return Err(format!("the log starts at {}", found.start_offset)),
+        Cleanup::OldSegments { retention_bytes } => {
+            // What was in flight may have counted when the beginning was dropped, and be lost.
+            let left_min = retention_bytes.saturating_sub((IN_FLIGHT_MAX * BATCH_BYTES_MAX) as u64);
+            if found.start_offset > 0 && found.bytes < left_min {
                 return Err(format!(
-                    "{}-{}: offset {offset} was acknowledged for record {want:?} and holds {got:?} (log end {})",
-                    stream.topic,
-                    stream.partition,
-                    found.len()
+                    "{} bytes are left from {} on, of {retention_bytes}",
+                    found.bytes, found.start_offset
+                ));
+            }
+        }
+        Cleanup::Nothing => {}
+    }
+    match hole {
+        Some((next, (offset, _))) => Err(format!("offset {offset} follows, where {next} should")),
+        None => Ok(()),
+    }
+}
+
+/// Every acknowledged record is at the offset the acknowledgement said, unless it may be gone.
+fn check_acked(stream: &Stream, found: &Found) -> Result<(), String> {
+    let at = |offset: i64| {
+        let index = found.records.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+        Some(found.records[index].1)
+    };
+    let keys = found.records.iter().filter_map(|(offset, number)| Some((stream.load.key(*number)?, *offset)));
+    let last_by_key: BTreeMap<u64, i64> = keys.collect();
+    for acked in &stream.acked {
+        for (number, offset) in (acked.first..).zip(acked.base_offset..).take(acked.records as usize) {
+            let holds = at(offset);
+            let is_replaced = stream.load.key(number).is_some_and(|key| last_by_key.get(&key) > Some(&offset));
+            let is_gone = offset < found.start_offset || is_replaced;
+            if holds != Some(number) && !(holds.is_none() && is_gone) {
+                return Err(format!(
+                    "offset {offset} was acknowledged for record {number} and holds {holds:?} (log {} to {})",
+                    found.start_offset, found.end_offset
                 ));
             }
         }
@@ -66,67 +111,72 @@ fn check_acked(stream: &Stream, found: &[Found]) -> Result<(), String> {
 }
 
 /// An idempotent stream is in the log in order, each record once, without a gap.
-fn check_exactly_once(stream: &Stream, found: &[Found]) -> Result<(), String> {
-    for (offset, (id, number)) in found.iter().enumerate() {
-        if (*id, *number) != (stream.id, offset as u64) {
-            return Err(format!(
-                "{}-{}: offset {offset} holds record {number} of stream {id}, not record {offset} of stream {}",
-                stream.topic, stream.partition, stream.id
-            ));
-        }
+fn check_exactly_once(found: &Found) -> Result<(), String> {
+    match found.records.iter().find(|(offset, number)| u64::try_from(*offset) != Ok(*number)) {
+        Some((offset, number)) => Err(format!("offset {offset} holds record {number}")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn read_partition(client: &mut RawClient, topic: &str, partition: i32) -> Result<Vec<Found>, String> {
-    let mut found = Vec::new();
-    loop {
-        let before = found.len();
-        let end_offset = read_some(client, topic, partition, &mut found)?;
-        if found.len() as u64 >= end_offset {
-            return Ok(found);
-        }
-        if found.len() == before {
+fn read_partition(client: &mut RawClient, stream: &Stream) -> Result<Found, String> {
+    let (name, partition) = (stream.load.topic, stream.partition);
+    let mut offset = topic::offset(client, name, partition, topic::EARLIEST)?;
+    let end_offset = topic::offset(client, name, partition, topic::LATEST)?;
+    let mut found = Found { start_offset: offset, end_offset, ..Found::default() };
+    while offset < end_offset {
+        let before = offset;
+        read_some(client, stream, &mut offset, &mut found)?;
+        if offset == before {
             return Err(format!("nothing at offset {before}, below the end {end_offset}"));
         }
     }
+    // Retention may have gone on meanwhile; it takes from the beginning.
+    Ok(found)
 }
 
-/// Reads from the offset after `found`; the high watermark.
-fn read_some(client: &mut RawClient, topic: &str, partition: i32, found: &mut Vec<Found>) -> Result<u64, String> {
-    let request = fetch_request(topic, partition, found.len() as i64, FETCH_BYTES_MAX, 0);
+/// Reads from `offset` on, and moves it behind what was read.
+fn read_some(client: &mut RawClient, stream: &Stream, offset: &mut i64, found: &mut Found) -> Result<(), String> {
+    let request = fetch_request(stream.load.topic, stream.partition, *offset, FETCH_BYTES_MAX, 0);
     let response = client.call(ApiKey::Fetch, FETCH_VERSION, &request).map_err(|error| error.to_string())?;
     let response = FetchResponse::decode(&mut response.reader(), FETCH_VERSION).map_err(|error| error.to_string())?;
     let data = response.responses.first().and_then(|topic| topic.partitions.first()).ok_or("an empty answer")?;
-    if data.error_code != ErrorCode::None.code() {
-        return Err(format!("{:?}", ErrorCode::from_wire(data.error_code)));
+    match ErrorCode::from_wire(data.error_code) {
+        Some(ErrorCode::None) => {}
+        // The beginning went while it was read.
+        Some(ErrorCode::OffsetOutOfRange) if *offset < data.log_start_offset => {
+            *found = Found { start_offset: data.log_start_offset, end_offset: found.end_offset, ..Found::default() };
+            *offset = data.log_start_offset;
+            return Ok(());
+        }
+        code => return Err(format!("{code:?}")),
     }
     let mut left = data.records.and_then(|records| records.as_whole()).unwrap_or_default();
     while !left.is_empty() {
         let (batch, rest) = BatchView::parse(left).map_err(|error| error.to_string())?;
-        batch.verify_crc().map_err(|error| format!("at offset {}: {error}", found.len()))?;
-        take_batch(&batch, found)?;
+        batch.verify_crc().map_err(|error| format!("at offset {offset}: {error}"))?;
+        take_batch(&batch, stream, found)?;
+        *offset = batch.last_offset() + 1;
+        found.bytes += batch.total_len() as u64;
         left = rest;
     }
-    u64::try_from(data.high_watermark).map_err(io::Error::other).map_err(|error| error.to_string())
+    Ok(())
 }
 
-fn take_batch(batch: &BatchView<'_>, found: &mut Vec<Found>) -> Result<(), String> {
+fn take_batch(batch: &BatchView<'_>, stream: &Stream, found: &mut Found) -> Result<(), String> {
     let mut scratch = Vec::new();
     let records = records_slice(batch, &mut scratch, RECORDS_BYTES_MAX).map_err(|error| error.to_string())?;
     for record in Records::new(batch.header(), records) {
         let record = record.map_err(|error| error.to_string())?;
-        if record.offset != found.len() as i64 {
-            return Err(format!("offset {} follows {} records", record.offset, found.len()));
+        let next = found.records.last().map_or(0, |(offset, _)| offset + 1);
+        if record.offset < next {
+            return Err(format!("offset {} comes where {next} should", record.offset));
         }
         let value = record.value.unwrap_or_default();
-        let stamp = value.first_chunk::<STAMP_BYTES>().ok_or("a record without a stamp")?;
-        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| stamp[at + index]));
-        let (stream, number) = (number(0), number(8));
-        if value != stamped(stream, number) {
-            return Err(format!("offset {} holds a changed value", record.offset));
+        let (id, number) = stamp(value)?;
+        if id != stream.id || value != stamped_to(id, number, stream.load.value_bytes(number)) {
+            return Err(format!("offset {} holds a changed value, or one of stream {id}", record.offset));
         }
-        found.push((stream, number));
+        found.records.push((record.offset, number));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! One producer of one partition: several requests in flight, each remembered until it is answered.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
@@ -8,16 +9,21 @@ use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, P
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::{ApiKey, ErrorCode};
 
+use super::load::{Load, stamped_to};
 use crate::lossy_fs::prng::Prng;
 use crate::raw_client::{ClientError, RawClient};
 
 /// As many as an idempotent producer may have.
-const IN_FLIGHT_MAX: usize = 5;
+pub const IN_FLIGHT_MAX: usize = 5;
+/// What brokers take by default, `message.max.bytes`.
+pub const BATCH_BYTES_MAX: usize = (1 << 20) + 12;
+/// More than a batch and a record take beside the values.
+const BATCH_OVERHEAD_BYTES: usize = 100;
+const RECORD_OVERHEAD_BYTES: usize = 40;
+const RECORDS_MAX: u64 = 40;
 const PRODUCE_VERSION: i16 = 9;
 /// The broker's own patience; longer than any test.
 const TIMEOUT_MS: i32 = 60_000;
-/// Every record's value begins with the number of its stream and its own.
-pub const STAMP_BYTES: usize = 16;
 
 /// How a stream produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +54,9 @@ struct Batch {
 
 /// A producer of one partition that outlives the broker.
 pub struct Stream {
-    pub id: u64,
+    pub id: u16,
     pub kind: StreamKind,
-    pub topic: String,
+    pub load: Load,
     pub partition: i32,
     pub acked: Vec<Acked>,
     /// Number of the next record that was never sent.
@@ -63,18 +69,18 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(id: u64, kind: StreamKind, topic: &str, partition: i32, seed: u64) -> Self {
+    pub fn new(id: u16, kind: StreamKind, load: Load, partition: i32, seed: u64) -> Self {
         Self {
             id,
             kind,
-            topic: topic.to_owned(),
+            load,
             partition,
             acked: Vec::new(),
             next_record: 0,
             next_sequence: 0,
             producer: None,
             open: VecDeque::new(),
-            prng: Prng::new(seed ^ id.wrapping_mul(0x9E37_79B9)),
+            prng: Prng::new(seed ^ u64::from(id).wrapping_mul(0x9E37_79B9)),
         }
     }
 
@@ -83,7 +89,7 @@ impl Stream {
         self.next_record
     }
 
-    /// Produces until the connection breaks or `stop` is set, then collects what is still answered.
+    /// Produces until the connection breaks, `stop` is set or it is enough for a round, then collects what is still answered.
     ///
     /// # Errors
     /// Only for what is no crash: an answer that refuses a batch.
@@ -96,8 +102,9 @@ impl Stream {
         if self.kind == StreamKind::Plain {
             resend.clear();
         }
+        let mut sent_bytes = 0;
         loop {
-            let is_stopping = stop.load(Ordering::Relaxed);
+            let is_stopping = stop.load(Ordering::Relaxed) || sent_bytes >= self.load.round_bytes_max;
             if (is_stopping && resend.is_empty()) || self.open.len() >= IN_FLIGHT_MAX {
                 match self.take_answer(&mut client) {
                     Ok(true) => continue,
@@ -106,7 +113,9 @@ impl Stream {
                 }
             }
             let batch = resend.pop_front().unwrap_or_else(|| self.new_batch());
-            let sent = self.send(&mut client, batch);
+            let bytes = self.build(batch);
+            sent_bytes += bytes.len() as u64;
+            let sent = self.send(&mut client, &bytes);
             self.open.push_back(Batch { correlation_id: sent.as_ref().copied().unwrap_or(0), ..batch });
             if sent.is_err() {
                 break;
@@ -129,31 +138,44 @@ impl Stream {
     }
 
     fn new_batch(&mut self) -> Batch {
-        let records = 1 + u32::try_from(self.prng.below(40)).unwrap_or(0);
-        let batch = Batch { first: self.next_record, records, base_sequence: self.next_sequence, correlation_id: 0 };
+        let (first, wanted) = (self.next_record, 1 + self.prng.below(RECORDS_MAX));
+        let mut left_bytes = BATCH_BYTES_MAX - BATCH_OVERHEAD_BYTES;
+        let fits = |number: &u64| {
+            let left = left_bytes.checked_sub(self.load.value_bytes(*number) + RECORD_OVERHEAD_BYTES);
+            left_bytes = left.unwrap_or(0);
+            left.is_some()
+        };
+        let records = (first..first + wanted).take_while(fits).fold(0, |records, _| records + 1);
+        let batch = Batch { first, records, base_sequence: self.next_sequence, correlation_id: 0 };
         self.next_record += u64::from(records);
         self.next_sequence = self.next_sequence.wrapping_add_unsigned(records) & i32::MAX;
         batch
     }
 
-    fn send(&self, client: &mut RawClient, batch: Batch) -> Result<i32, ClientError> {
+    /// The same bytes each time, but for the time.
+    fn build(&self, batch: Batch) -> Vec<u8> {
         let (producer_id, producer_epoch) = self.producer.unwrap_or((-1, -1));
         let base_sequence = if self.producer.is_some() { batch.base_sequence } else { -1 };
         let options = BatchOptions { producer_id, producer_epoch, base_sequence, ..BatchOptions::default() };
         let mut builder = BatchBuilder::new(options);
         for number in batch.first..batch.first + u64::from(batch.records) {
-            let value = stamped(self.id, number);
-            let record = NewRecord { timestamp: now_ms(), key: None, value: Some(&value), headers: &[] };
-            builder.append(&record).expect("a small record");
+            let key = self.load.key(number).map(u64::to_be_bytes);
+            let value = stamped_to(self.id, number, self.load.value_bytes(number));
+            let key = key.as_ref().map(<[u8; 8]>::as_slice);
+            let record = NewRecord { timestamp: now_ms(), key, value: Some(&value), headers: &[] };
+            builder.append(&record).expect("a record that fits");
         }
-        let bytes = builder.build().expect("a small batch");
+        builder.build().expect("a batch that fits")
+    }
+
+    fn send(&self, client: &mut RawClient, batch: &[u8]) -> Result<i32, ClientError> {
         let request = ProduceRequest {
             transactional_id: None,
             acks: -1,
             timeout_ms: TIMEOUT_MS,
             topic_data: vec![TopicProduceData {
-                name: &self.topic,
-                partition_data: vec![PartitionProduceData { index: self.partition, records: Some(&bytes) }],
+                name: self.load.topic,
+                partition_data: vec![PartitionProduceData { index: self.partition, records: Some(batch) }],
                 ..TopicProduceData::default()
             }],
         };
@@ -191,12 +213,8 @@ fn now_ms() -> i64 {
     i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A value that says whose and which record it is, of a length that varies.
-pub fn stamped(stream: u64, number: u64) -> Vec<u8> {
-    let padding = (number.wrapping_mul(37) % 900) as usize;
-    let mut value = Vec::with_capacity(STAMP_BYTES + padding);
-    value.extend_from_slice(&stream.to_be_bytes());
-    value.extend_from_slice(&number.to_be_bytes());
-    value.resize(STAMP_BYTES + padding, number as u8);
-    value
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{} (stream {})", self.load.topic, self.partition, self.id)
+    }
 }

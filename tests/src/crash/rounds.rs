@@ -6,15 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::check::{Verdict, verify};
-use super::produce::{Stream, StreamKind};
+use super::load::Load;
+use super::produce::Stream;
 use crate::lossy_fs::LossyFs;
 use crate::lossy_fs::prng::Prng;
 use crate::lossy_fs::store::Flushes;
 use crate::process::{Broker, BrokerOptions};
 use crate::topic;
-
-const TOPIC: &str = "crash";
-const PARTITIONS: i32 = 6;
 
 /// How the broker dies.
 pub enum Death<'a> {
@@ -30,6 +28,7 @@ pub struct Plan<'a> {
     pub rounds: u32,
     pub seed: u64,
     pub death: Death<'a>,
+    pub loads: &'a [Load],
     /// Settings of every start.
     pub settings: &'a [(&'a str, &'a str)],
     /// A round's producing time is drawn below this.
@@ -42,15 +41,17 @@ pub struct Plan<'a> {
 /// The first acknowledged record that is missing or misplaced, with round and seed.
 pub fn run(plan: &Plan<'_>) -> Result<Verdict, String> {
     let mut prng = Prng::new(plan.seed);
-    let mut streams: Vec<Stream> = (0..PARTITIONS).map(|partition| stream(partition, plan.seed)).collect();
+    let mut streams: Vec<Stream> = Vec::new();
+    for load in plan.loads {
+        let first_id = u16::try_from(streams.len()).map_err(|error| error.to_string())?;
+        streams.extend(load.streams(first_id, plan.seed));
+    }
     let mut last = Verdict::default();
     for round in 0..plan.rounds {
         let context = |error: String| format!("round {round} of seed {}: {error}", plan.seed);
         let broker = start(plan, round).map_err(|error| context(error.to_string()))?;
         if round == 0 {
-            let created = topic::connect(broker.address())
-                .and_then(|mut client| topic::create(&mut client, TOPIC, PARTITIONS, &[]));
-            created.map_err(context)?;
+            create_topics(broker.address(), plan.loads).map_err(context)?;
             if let Death::PowerCut(lossy, flushes) = plan.death {
                 lossy.set_flushes(flushes);
             }
@@ -60,16 +61,19 @@ pub fn run(plan: &Plan<'_>) -> Result<Verdict, String> {
         produce_until_death(&mut streams, broker, wait, plan, cut_seed).map_err(context)?;
         let broker = start(plan, round + 1).map_err(|error| context(error.to_string()))?;
         last = verify(broker.address(), &streams).map_err(context)?;
-        println!("round {round}: {} records, {} acknowledged batches hold", last.records_read, last.batches_acked);
+        let Verdict { records_read, batches_acked, offsets_gone } = last;
+        println!(
+            "round {round}: {records_read} records, {batches_acked} acknowledged batches hold, {offsets_gone} offsets cleaned up"
+        );
         // The process that was checked dies without notice, too.
         broker.kill().map_err(|error| context(error.to_string()))?;
     }
     Ok(last)
 }
 
-fn stream(partition: i32, seed: u64) -> Stream {
-    let kind = if partition % 2 == 0 { StreamKind::Plain } else { StreamKind::Idempotent };
-    Stream::new(partition.unsigned_abs().into(), kind, TOPIC, partition, seed)
+fn create_topics(address: &str, loads: &[Load]) -> Result<(), String> {
+    let mut client = topic::connect(address)?;
+    loads.iter().try_for_each(|load| topic::create(&mut client, load.topic, load.partitions, load.configs))
 }
 
 /// The number of shards changes from start to start, where the machine has more than one core.

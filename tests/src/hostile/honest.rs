@@ -11,7 +11,7 @@ use walser_protocol::records::batch::BatchView;
 use walser_protocol::records::record::{Records, records_slice};
 use walser_protocol::{ApiKey, ErrorCode};
 
-use crate::crash::produce::stamped;
+use crate::crash::load::stamped;
 use crate::raw_client::RawClient;
 use crate::topic;
 

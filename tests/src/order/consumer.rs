@@ -9,7 +9,7 @@ use walser_protocol::records::batch::BatchView;
 use walser_protocol::records::record::{Records, records_slice};
 
 use super::{IN_FLIGHT, PARTITIONS, TOPIC};
-use crate::crash::produce::STAMP_BYTES;
+use crate::crash::load::stamp;
 use crate::raw_client::RawClient;
 
 const FETCH_VERSION: i16 = 11;
@@ -21,7 +21,7 @@ const WAIT_MS: i32 = 20;
 /// Whose record it is, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    pub producer: u64,
+    pub producer: u16,
     pub number: u64,
 }
 
@@ -131,10 +131,8 @@ fn take_batch(batch: &BatchView<'_>, found: &mut Vec<Stamp>) -> Result<usize, St
     let records = records_slice(batch, &mut scratch, RECORDS_BYTES_MAX).map_err(|error| error.to_string())?;
     for record in Records::new(batch.header(), records) {
         let record = record.map_err(|error| error.to_string())?;
-        let value = record.value.unwrap_or_default();
-        let stamp = value.first_chunk::<STAMP_BYTES>().ok_or("a record without a stamp")?;
-        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| stamp[at + index]));
-        let stamp = Stamp { producer: number(0), number: number(8) };
+        let (producer, number) = stamp(record.value.unwrap_or_default())?;
+        let stamp = Stamp { producer, number };
         let offset = usize::try_from(record.offset).map_err(|error| error.to_string())?;
         match found.get(offset) {
             Some(known) if *known == stamp => {}

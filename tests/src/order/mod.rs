@@ -92,8 +92,8 @@ pub fn run(data_dir: &Path, seed: u64, time: Duration) -> Result<Report, String>
 /// What was read of every partition holds each producer's records in the order sent, every acknowledged one where the
 /// acknowledgement said, and nothing twice.
 fn verify(producers: &[Producer], consumers: &[Consumer], report: &mut Report) -> Result<(), String> {
-    let mut last: BTreeMap<(u64, i32), u64> = BTreeMap::new();
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut last: BTreeMap<(u16, i32), u64> = BTreeMap::new();
+    let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
     for consumer in consumers {
         for (partition, found) in consumer.partitions() {
             for (offset, stamp) in found.iter().enumerate() {

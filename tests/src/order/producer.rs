@@ -11,7 +11,7 @@ use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 
 use super::consumer::Stamp;
 use super::{IN_FLIGHT, PARTITIONS, TOPIC};
-use crate::crash::produce::stamped;
+use crate::crash::load::stamped;
 use crate::lossy_fs::prng::Prng;
 use crate::raw_client::RawClient;
 
@@ -48,7 +48,7 @@ type Acked = (Batch, i64);
 
 pub struct Producer {
     client: RawClient,
-    number: u64,
+    number: u16,
     acks: Acks,
     /// Id and epoch of an idempotent one, and its next sequence in each partition.
     identity: Option<(i64, i16)>,
@@ -61,7 +61,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    pub fn connect(address: &str, number: u64, is_idempotent: bool, acks: Acks, seed: u64) -> Result<Self, String> {
+    pub fn connect(address: &str, number: u16, is_idempotent: bool, acks: Acks, seed: u64) -> Result<Self, String> {
         let mut client = RawClient::connect(address).map_err(|error| error.to_string())?;
         let identity = if is_idempotent { Some(init(&mut client)?) } else { None };
         Ok(Self {
@@ -73,12 +73,12 @@ impl Producer {
             next_record: 0,
             open: VecDeque::new(),
             acked: Vec::new(),
-            prng: Prng::new(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            prng: Prng::new(seed ^ u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             requests: 0,
         })
     }
 
-    pub fn number(&self) -> u64 {
+    pub fn number(&self) -> u16 {
         self.number
     }
 
