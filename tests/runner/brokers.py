@@ -101,7 +101,8 @@ class Brokers:
             raise RuntimeError(f"walser did not become ready, exit code {process.wait()}; its log is {log.name}:\n{open(log.name, encoding='utf-8').read()[-2000:]}")
         return Broker(process, ready.group(1), os.path.join(data, "data"))
 
-    def start_kafka(self, name, settings=None):
+    def start_kafka(self, name, settings=None, prepare=None, data=None):
+        """`prepare` gets the folder when it is formatted; `data` is a folder that another start has left."""
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, exist_ok=True)
         java, jars = self.tools.java(), self.tools.kafka_jars()
@@ -109,22 +110,25 @@ class Brokers:
         # Somebody else may take a port between the look and the use of it.
         for attempt in range(3):
             port, controller = free_port(), free_port()
-            data = os.path.join(folder, f"data-{attempt}")
+            home = data or os.path.join(folder, f"data-{attempt}")
             properties = os.path.join(folder, "server.properties")
             with open(properties, "w", encoding="utf-8") as file:
-                file.write(KAFKA_SETTINGS.format(port=port, controller=controller, data=data))
+                file.write(KAFKA_SETTINGS.format(port=port, controller=controller, data=home))
                 file.writelines(f"{key}={value}\n" for key, value in {**SETTINGS, **(settings or {})}.items())
             log = open(os.path.join(folder, "log"), "ab")
             base = [java, "-Xmx768m", f"-Dlog4j2.configurationFile={log4j}", "-cp", jars]
             # With eligible leader replicas (KIP-966) Kafka sets min.insync.replicas for the whole cluster, and never lets go of it.
             # walser does not have the feature, so neither has the oracle.
             command = [*base, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties, "--feature", "eligible.leader.replicas.version=0"]
-            subprocess.run(command, stdout=log, stderr=log, check=True)
+            if data is None:
+                subprocess.run(command, stdout=log, stderr=log, check=True)
+                if prepare:
+                    prepare(home)
             process = subprocess.Popen([*base, "kafka.Kafka", properties], stdout=log, stderr=log)
             deadline = time.monotonic() + START_SECONDS
             while process.poll() is None and time.monotonic() < deadline:
                 if answers(f"127.0.0.1:{port}"):
-                    return Broker(process, f"127.0.0.1:{port}", data)
+                    return Broker(process, f"127.0.0.1:{port}", home)
                 time.sleep(0.05)
             process.kill()
             process.wait()

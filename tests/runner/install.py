@@ -172,7 +172,7 @@ class Tools:
         jars = self.kafka_jars()
 
         def fill(path):
-            run(["javac", "--release", "11", "-nowarn", "-d", path, "-cp", jars, *files])
+            run(["javac", "--release", "17", "-nowarn", "-d", path, "-cp", jars, *files])
 
         return self.stamped(name, files, fill)
 

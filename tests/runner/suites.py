@@ -5,6 +5,7 @@ import re
 import secrets
 import subprocess
 
+import handover
 import install
 import tools
 
@@ -25,6 +26,7 @@ def parts(arguments):
     if not arguments.broker:
         together["differential"] = differential
         together["compaction"] = compaction
+        together["handover"] = handover.to_kafka
     together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
         "java-2.1.0": lambda context: java(context, "java-2.1.0", context.tools.old_client_jars()),
@@ -75,16 +77,16 @@ def java_codec(context):
     context.report.case("java-codec", None if done.returncode == 0 else f"exited with {done.returncode}")
 
 
-# Rounds, seed, and how the broker dies; with flushes that do nothing the losses have to be noticed.
-CRASH_ROUNDS = [("30", "kill"), ("20", "cut"), ("5", "ignored")]
+# Rounds, how the broker dies, and how wide; with flushes that do nothing the losses have to be noticed.
+CRASH_ROUNDS = [("30", "kill"), ("20", "cut"), ("5", "ignored"), ("100", "kill", "many"), ("100", "cut", "many")]
 
 
 def crash_rounds(context):
     program = context.tools.crash_rounds()
     environment = dict(os.environ, WALSER_BIN=context.tools.walser())
-    for rounds, death in CRASH_ROUNDS:
-        done = subprocess.run([program, rounds, str(secrets.randbits(32)), death], env=environment, check=False)
-        context.report.case(f"crash-rounds {death}", None if done.returncode == 0 else f"it exited with {done.returncode}")
+    for rounds, *how in CRASH_ROUNDS:
+        done = subprocess.run([program, rounds, str(secrets.randbits(32)), *how], env=environment, check=False)
+        context.report.case(f"crash-rounds {' '.join(how)}", None if done.returncode == 0 else f"it exited with {done.returncode}")
 
 
 def disks(context):
