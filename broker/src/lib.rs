@@ -6,6 +6,7 @@ pub mod driver;
 pub mod error;
 pub mod handler;
 pub mod http;
+pub mod log_dirs;
 pub mod metrics;
 pub mod net;
 pub mod run;

@@ -263,6 +263,8 @@ pub struct Metrics {
     pub cluster: ClusterMetrics,
     /// Stretches of the last run's journals that cannot be read, found at the start.
     pub journal_damage: Gauge,
+    /// Log directories that are offline or have failed.
+    pub failed_log_dirs: Gauge,
 }
 
 impl Metrics {

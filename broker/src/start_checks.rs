@@ -112,7 +112,10 @@ pub fn check(config: &BrokerConfig) -> Result<Fitness, Unfit> {
     if descriptors < DESCRIPTORS_MIN {
         return Err(Unfit::Descriptors { limit: descriptors });
     }
-    check_directory(&config.data_dir)?;
+    check_directory(&config.metadata_log_dir)?;
+    for path in config.log_dirs.iter().filter(|path| **path != config.metadata_log_dir) {
+        check_other_directory(path)?;
+    }
     let for_connections = descriptors - descriptors / FILE_DESCRIPTORS_SHARE;
     // Others are for files that are read and written as a whole, journals, and what the runtime needs.
     let for_segments = (descriptors - for_connections) / 2;
@@ -208,6 +211,15 @@ fn check_directory(path: &Path) -> Result<(), Unfit> {
     Ok(())
 }
 
+/// One that the others can do without: where something is wrong with it the start goes on, and says so when it comes to it.
+fn check_other_directory(path: &Path) -> Result<(), Unfit> {
+    match check_directory(path) {
+        // Nothing that passes, and nothing of the disk's.
+        Err(unfit @ Unfit::NoDirectIo { .. }) => Err(unfit),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 fn free_bytes(path: &Path) -> Result<u64, Unfit> {
     let space = nix::sys::statvfs::statvfs(path).map_err(|errno| Unfit::System(errno.into()))?;
     Ok(space.blocks_available().saturating_mul(space.fragment_size()))
@@ -256,9 +268,11 @@ pub fn explain_start(error: StartError) -> Unfit {
             _ => Unfit::Start(StartError::Executor { name, source }),
         },
         StartError::DataDir { path, source } => explain_directory(&path, source),
-        other @ (StartError::Listen(_) | StartError::Thread(_) | StartError::Boot(_) | StartError::Ended) => {
-            Unfit::Start(other)
-        }
+        other @ (StartError::Listen(_)
+        | StartError::Thread(_)
+        | StartError::SameDirectory { .. }
+        | StartError::Boot(_)
+        | StartError::Ended) => Unfit::Start(other),
     }
 }
 

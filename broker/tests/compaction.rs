@@ -85,7 +85,7 @@ fn first_segment(data_dir: &Path, topic: &str) -> PathBuf {
 fn a_log_that_cannot_be_compacted_is_said_and_stops_nobody() {
     // Rule: a damaged log is counted and left out, takes records as before, and the logs after it are compacted.
     let (settings, _data_dir) = support::settings_with(1, &[("log.cleaner.backoff.ms", "100")]);
-    let data_dir = settings.config.data_dir.clone();
+    let data_dir = settings.config.log_dirs[0].clone();
     let http = HttpServer::bind("127.0.0.1:0").unwrap();
     let http_address = http.address();
     http.serve(Arc::clone(&settings.metrics)).unwrap();

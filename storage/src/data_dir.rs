@@ -260,9 +260,14 @@ impl<D: Disk> DataDir<D> {
 
     /// Gives a partition's directory another name, durably.
     pub async fn rename_partition_dir(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        let (from, to) = (self.path.join(from), self.path.join(to));
-        self.disk.rename(&from, &to).await.map_err(|e| DiskError::new("rename", &from, e))?;
+        self.rename_unsynced(from, to).await?;
         self.sync().await
+    }
+
+    /// The same, but until [`Self::sync`] a power cut may bring back the old name. After an error nothing has changed.
+    pub async fn rename_unsynced(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let (from, to) = (self.path.join(from), self.path.join(to));
+        self.disk.rename(&from, &to).await.map_err(|e| DiskError::new("rename", &from, e))
     }
 
     async fn list(&self) -> Result<Vec<String>, DiskError> {
@@ -270,7 +275,8 @@ impl<D: Disk> DataDir<D> {
         Ok(entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
     }
 
-    async fn sync(&self) -> Result<(), DiskError> {
+    /// Makes the names in the directory durable.
+    pub async fn sync(&self) -> Result<(), DiskError> {
         checkpoint::sync_dir(&self.disk, &self.path).await
     }
 }

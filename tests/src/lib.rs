@@ -7,6 +7,7 @@ pub mod differential;
 pub mod disks;
 pub mod golden;
 pub mod hostile;
+pub mod log_dirs;
 pub mod lossy_fs;
 pub mod many;
 pub mod order;

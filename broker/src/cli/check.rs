@@ -1,17 +1,19 @@
-//! `walser check`: a whole data directory verified, and mended with `--repair`, while no broker uses it.
+//! `walser check`: whole data directories verified, and mended with `--repair`, while no broker uses them.
 
 mod print;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use walser_machine::ids::{BrokerId, DirectoryId};
 use walser_machine::metadata::MetadataImage;
+use walser_protocol::types::Uuid;
 use walser_storage::check::repair::{forget_ends, repair_partition};
 use walser_storage::check::{Event, Finding, Report, Topics, check};
 use walser_storage::checkpoint::read_file;
-use walser_storage::data_dir::plan::{Decision, plan_directories};
+use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, DirLock, META_PROPERTIES_FILE, MetaProperties};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
@@ -21,19 +23,24 @@ use walser_storage::runtime::glommio::block_on;
 use self::print::Printer;
 use super::error::CliError;
 use crate::driver::boot::{self, QUORUM_DIR, known_topics, logs_behind};
+use crate::driver::homes::{FoundDirs, find_homes, topics_in};
+use crate::driver::partition::reconcile::Homes;
 use crate::driver::quorum::inspect::inspect;
+use crate::log_dirs::LogDirs;
 use crate::shard::ShardDisk;
 use crate::shard::runtime::ShardRuntime;
 use crate::shard::start::StartError;
 use crate::start_checks;
 
-/// Verify a data directory, and mend it
+/// Verify data directories, and mend them
 ///
-/// Reads everything in it: the metadata log, the journals, and of every partition each batch's framing and CRC-32C, the
+/// Reads everything in them: the metadata log, the journals, and of every partition each batch's framing and CRC-32C, the
 /// order of offsets, indexes, producer snapshots, leader epochs and checkpoints. It says what is damaged, by path, position,
 /// offset and reason, and what a start would make of it. Without --repair nothing is changed.
 ///
-/// No broker may use the directory meanwhile. What a broker that was killed leaves is no damage: a start puts what the
+/// Of a broker with several directories name the one with the metadata log, and any others.
+///
+/// No broker may use the directories meanwhile. What a broker that was killed leaves is no damage: a start puts what the
 /// journals hold into the logs, and an end that was never acknowledged is cut off.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -54,9 +61,9 @@ Examples:
   walser check walser-data
   walser check --repair walser-data")]
 pub struct Args {
-    /// The data directory, as log.dirs or --data-dir names it
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    /// The data directories, as log.dirs, metadata.log.dir or --data-dir name them
+    #[arg(value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
     /// Mend what can be mended, and say what was lost
     #[arg(long)]
     repair: bool,
@@ -70,20 +77,25 @@ pub struct Args {
 /// # Errors
 /// When something is damaged, or it cannot run.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    if !args.dir.is_dir() {
-        return Err(CliError::Usage(format!("{} is no directory", args.dir.display())));
+    let mut locks = Vec::with_capacity(args.dirs.len());
+    for dir in &args.dirs {
+        if !dir.is_dir() {
+            return Err(CliError::Usage(format!("{} is no directory", dir.display())));
+        }
+        if !dir.join(META_PROPERTIES_FILE).is_file() && !dir.join(QUORUM_DIR).is_dir() {
+            let reason = format!("{} is no data directory of walser: it has no {META_PROPERTIES_FILE}", dir.display());
+            return Err(CliError::Usage(reason));
+        }
+        locks.push(DirLock::acquire(dir).map_err(|error| CliError::Unfit(error.to_string()))?);
     }
-    if !args.dir.join(META_PROPERTIES_FILE).is_file() && !args.dir.join(QUORUM_DIR).is_dir() {
-        let reason = format!("{} is no data directory of walser: it has no {META_PROPERTIES_FILE}", args.dir.display());
-        return Err(CliError::Usage(reason));
-    }
-    let _lock = DirLock::acquire(&args.dir).map_err(|error| CliError::Unfit(error.to_string()))?;
+    // The first one that has a metadata log; where none has, it is missing in the first.
+    let quorum_dir = args.dirs.iter().find(|dir| dir.join(QUORUM_DIR).is_dir()).unwrap_or(&args.dirs[0]).clone();
     let printer = Rc::new(Printer::new(args.json));
-    let (dir, repairs) = (args.dir.clone(), args.repair);
+    let (dirs, repairs) = (args.dirs.clone(), args.repair);
     let telling = Rc::clone(&printer);
     let ran = block_on(async move {
-        let tool =
-            Tool { data_dir: DataDir::at(ShardDisk::new(), dir), runtime: ShardRuntime::new(), printer: telling };
+        let data_dirs = dirs.into_iter().map(|dir| DataDir::at(ShardDisk::new(), dir)).collect();
+        let tool = Tool { data_dirs, quorum_dir, runtime: ShardRuntime::new(), printer: telling };
         tool.run(repairs).await
     });
     let damage_count = ran.map_err(|source| {
@@ -94,17 +106,22 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     if damage_count == 0 { Ok(()) } else { Err(CliError::Failed(format!("{damage_count} damaged places"))) }
 }
 
-/// The directory and what is known of it.
+/// The directories and what is known of them.
 struct Tool<D, R> {
-    data_dir: DataDir<D>,
+    data_dirs: Vec<DataDir<D>>,
+    /// The one with the metadata log.
+    quorum_dir: PathBuf,
     runtime: R,
     printer: Rc<Printer>,
 }
 
-/// Whose directory it is, and its topics.
+/// Whose directories they are, and its topics.
 struct Metadata {
-    meta: Option<MetaProperties>,
+    /// Of each directory.
+    metas: Vec<Option<MetaProperties>>,
     image: Option<Arc<MetadataImage>>,
+    /// By directory, the topics as far as it has them.
+    topics: Vec<BTreeMap<Uuid, KnownTopic>>,
     findings: Vec<Finding>,
 }
 
@@ -115,99 +132,139 @@ impl<D: Disk, R: Runtime> Tool<D, R> {
         for finding in &metadata.findings {
             self.printer.finding(finding)?;
         }
-        let report = self.check(&metadata, &|event| self.printer.event(event)).await?;
+        let mut report = Report::default();
+        for at in 0..self.data_dirs.len() {
+            report.merge(self.check(&metadata, at, &|event| self.printer.event(event)).await?);
+        }
         let metadata_damage = metadata.findings.iter().filter(|finding| finding.is_damage()).count();
         let damage_count = report.damage_count() + metadata_damage;
         self.printer.summary(&report, metadata.image.as_deref(), damage_count)?;
         if !repairs || damage_count == 0 {
             return Ok(damage_count);
         }
-        let (Some(meta), Some(image)) = (&metadata.meta, &metadata.image) else {
-            self.printer.say("nothing is repaired: without the metadata it is not known which logs there are")?;
+        if let Some(reason) = self.why_not_repaired(&metadata) {
+            self.printer.say(&format!("nothing is repaired: {reason}"))?;
             return Ok(damage_count);
+        }
+        let mut left = metadata_damage;
+        for at in 0..self.data_dirs.len() {
+            left += self.repair(&metadata, at).await?;
+        }
+        Ok(left)
+    }
+
+    /// A journal may have records of a log that is in another directory by now.
+    fn why_not_repaired(&self, metadata: &Metadata) -> Option<&'static str> {
+        let metas: Option<Vec<&MetaProperties>> = metadata.metas.iter().map(Option::as_ref).collect();
+        let (Some(metas), Some(image)) = (metas, &metadata.image) else {
+            return Some("without the metadata it is not known which logs there are");
         };
-        self.repair(&metadata, meta, image).await.map(|left| left + metadata_damage)
+        let node_id = metas.first().and_then(|meta| BrokerId::from_wire(meta.node_id));
+        let broker = node_id.and_then(|node_id| image.broker(node_id));
+        let is_here = |id: &DirectoryId| metas.iter().any(|meta| meta.directory_id == id.get());
+        let has_all = broker.is_none_or(|broker| broker.directories.iter().all(is_here));
+        (!has_all).then_some("the broker has other directories, too; name all of them")
     }
 
     async fn read_metadata(&self) -> Result<Metadata, CliError> {
-        let (disk, path) = (self.data_dir.disk(), self.data_dir.path().join(META_PROPERTIES_FILE));
         let mut findings = Vec::new();
-        let bytes = read_file(disk, &path).await.map_err(failed)?;
-        let meta = match bytes.map(|bytes| MetaProperties::decode(&path, &bytes)) {
-            Some(Ok(meta)) => Some(meta),
+        let mut metas = Vec::with_capacity(self.data_dirs.len());
+        for data_dir in &self.data_dirs {
+            metas.push(self.read_meta(data_dir, &mut findings).await?);
+        }
+        let disk = self.data_dirs[0].disk();
+        let inspection = inspect(disk, &self.runtime, &self.quorum_dir.join(QUORUM_DIR)).await;
+        findings.extend(inspection.findings);
+        let mut topics = vec![BTreeMap::new(); self.data_dirs.len()];
+        if let (Some(Some(meta)), Some(image)) = (metas.first(), &inspection.image) {
+            topics = self.find_topics(image, meta.node_id, &mut findings).await?;
+        }
+        Ok(Metadata { metas, image: inspection.image, topics, findings })
+    }
+
+    async fn read_meta(
+        &self,
+        data_dir: &DataDir<D>,
+        findings: &mut Vec<Finding>,
+    ) -> Result<Option<MetaProperties>, CliError> {
+        let path = data_dir.path().join(META_PROPERTIES_FILE);
+        let bytes = read_file(data_dir.disk(), &path).await.map_err(failed)?;
+        match bytes.map(|bytes| MetaProperties::decode(&path, &bytes)) {
+            Some(Ok(meta)) => return Ok(Some(meta)),
             Some(Err(error @ (DataDirError::Kafkas { .. } | DataDirError::NewerFormat { .. }))) => {
                 return Err(CliError::Unfit(error.to_string()));
             }
             Some(Err(error)) => {
                 findings.push(Finding::damage(&path, error.to_string(), "the broker does not start"));
-                None
             }
-            None => {
-                findings.push(Finding::damage(&path, "missing", "the broker does not start"));
-                None
-            }
-        };
-        let inspection = inspect(disk, &self.runtime, &self.data_dir.path().join(QUORUM_DIR)).await;
-        findings.extend(inspection.findings);
-        if let (Some(meta), Some(image)) = (&meta, &inspection.image) {
-            findings.extend(self.plan_directories(image, meta.node_id).await?);
+            None => findings.push(Finding::damage(&path, "missing", "the broker does not start")),
         }
-        Ok(Metadata { meta, image: inspection.image, findings })
+        Ok(None)
     }
 
-    /// Directories that are not what the metadata says.
-    async fn plan_directories(&self, image: &MetadataImage, node_id: i32) -> Result<Vec<Finding>, CliError> {
-        let found = self.data_dir.list_partitions().await.map_err(failed)?;
-        let decisions = plan_directories(&found, &known_topics(image, node_id), || 0);
-        let finding = |(dir, decision): (&walser_storage::data_dir::partition::FoundDir, Decision)| {
-            let path = self.data_dir.path().join(&dir.dir_name);
-            match decision {
-                Decision::PutAside { reason, .. } => {
-                    Some(Finding::note(&path, format!("a stray directory: {reason:?}"), "it is renamed to …-stray"))
-                }
-                Decision::Delete { new_name: Some(_) } => {
-                    Some(Finding::note(&path, "half made, of a topic that is gone", "it is removed"))
-                }
-                Decision::Open { .. } | Decision::TakeOver { .. } | Decision::Leave | Decision::Delete { .. } => None,
-            }
-        };
-        Ok(found.iter().zip(decisions).filter_map(finding).collect())
+    /// The topics by directory, and findings on directories that are not what the metadata says.
+    async fn find_topics(
+        &self,
+        image: &MetadataImage,
+        node_id: i32,
+        findings: &mut Vec<Finding>,
+    ) -> Result<Vec<BTreeMap<Uuid, KnownTopic>>, CliError> {
+        let known = known_topics(image, node_id);
+        let paths: Vec<PathBuf> = self.data_dirs.iter().map(|data_dir| data_dir.path().to_owned()).collect();
+        let log_dirs = LogDirs::new(&paths, &self.quorum_dir, 0);
+        let mut found = FoundDirs::new();
+        for ((index, _), data_dir) in log_dirs.iter().zip(&self.data_dirs) {
+            found.insert(index, data_dir.list_partitions().await.map_err(failed)?);
+        }
+        let homes = find_homes(&found, &known, &log_dirs).unwrap_or_else(|error| {
+            findings.push(Finding::damage(&paths[0], error.to_string(), "the broker does not start"));
+            Homes::new()
+        });
+        let mut topics = Vec::with_capacity(paths.len());
+        for (index, _) in log_dirs.iter() {
+            let here = topics_in(&known, &homes, index);
+            let dirs = found.remove(&index).unwrap_or_default();
+            let decisions = plan_directories(&dirs, &here, || 0);
+            findings.extend(
+                dirs.iter()
+                    .zip(decisions)
+                    .filter_map(|(dir, decision)| stray_finding(&paths[index.index()].join(&dir.dir_name), &decision)),
+            );
+            topics.push(here);
+        }
+        Ok(topics)
     }
 
-    async fn check(&self, metadata: &Metadata, observe: &dyn Fn(Event<'_>)) -> Result<Report, CliError> {
-        let topics = metadata.meta.as_ref().zip(metadata.image.as_ref());
-        let topics = topics.map(|(meta, image)| known_topics(image, meta.node_id));
-        let ids: Option<BTreeSet<_>> = topics.as_ref().map(|topics| topics.keys().copied().collect());
-        let behind = |owner| topics.as_ref().map(|topics| logs_behind(topics, owner)).unwrap_or_default();
+    async fn check(&self, metadata: &Metadata, at: usize, observe: &dyn Fn(Event<'_>)) -> Result<Report, CliError> {
+        let topics = &metadata.topics[at];
+        let is_known = metadata.image.is_some() && metadata.metas.first().is_some_and(Option::is_some);
+        let ids: Option<BTreeSet<_>> = is_known.then(|| topics.keys().copied().collect());
+        let behind = |owner| logs_behind(topics, owner);
         let topics = Topics { known: ids.as_ref(), behind: &behind };
-        check(&self.data_dir, &self.runtime, &topics, observe).await.map_err(failed)
+        check(&self.data_dirs[at], &self.runtime, &topics, observe).await.map_err(failed)
     }
 
     /// Does what a start does before it opens logs, then mends them; how many damaged places are left.
-    async fn repair(
-        &self,
-        metadata: &Metadata,
-        meta: &MetaProperties,
-        image: &MetadataImage,
-    ) -> Result<usize, CliError> {
-        let found = self.data_dir.list_partitions().await.map_err(failed)?;
-        let settled = boot::settle(&self.data_dir, &found, image, meta.node_id).await;
+    async fn repair(&self, metadata: &Metadata, at: usize) -> Result<usize, CliError> {
+        let (data_dir, topics) = (&self.data_dirs[at], &metadata.topics[at]);
+        let found = data_dir.list_partitions().await.map_err(failed)?;
+        let settled = boot::settle(data_dir, &found, topics).await;
         settled.map_err(|error| CliError::Failed(error.to_string()))?;
         // From now on a start looks at every log.
-        let is_clean = self.data_dir.take_clean_mark().await.map_err(failed)?;
-        let ends = self.data_dir.read_log_ends().await.map_err(failed)?;
-        let settled = boot::settle_journals(&self.data_dir, &self.runtime, image, meta.node_id, &ends, is_clean).await;
+        let is_clean = data_dir.take_clean_mark().await.map_err(failed)?;
+        let ends = data_dir.read_log_ends().await.map_err(failed)?;
+        let settled = boot::settle_journals(data_dir, &self.runtime, topics, &ends, is_clean).await;
         settled.map_err(|error| CliError::Failed(error.to_string()))?;
-        let report = self.check(metadata, &|_| {}).await?;
-        forget_ends(&self.data_dir).await.map_err(failed)?;
+        let report = self.check(metadata, at, &|_| {}).await?;
+        forget_ends(data_dir).await.map_err(failed)?;
         for path in report.bad_checkpoints.iter().filter(|path| path.is_file()) {
-            self.remove(path).await?;
+            self.remove(data_dir, path).await?;
             self.printer.rebuilt(None, path)?;
         }
         let mut left = 0;
         for partition in report.damaged {
             let name = &partition.dir.dir_name.clone();
-            match repair_partition(&self.data_dir, &self.runtime, partition).await {
+            match repair_partition(data_dir, &self.runtime, partition).await {
                 Ok(repaired) => {
                     for path in &repaired.rebuilt {
                         self.printer.rebuilt(Some(name), path)?;
@@ -225,9 +282,21 @@ impl<D: Disk, R: Runtime> Tool<D, R> {
         Ok(left)
     }
 
-    async fn remove(&self, path: &Path) -> Result<(), CliError> {
-        let removed = self.data_dir.disk().remove_file(path).await;
+    async fn remove(&self, data_dir: &DataDir<D>, path: &Path) -> Result<(), CliError> {
+        let removed = data_dir.disk().remove_file(path).await;
         removed.map_err(|error| failed(DiskError::new("remove", path, error)))
+    }
+}
+
+fn stray_finding(path: &Path, decision: &Decision) -> Option<Finding> {
+    match decision {
+        Decision::PutAside { reason, .. } => {
+            Some(Finding::note(path, format!("a stray directory: {reason:?}"), "it is renamed to …-stray"))
+        }
+        Decision::Delete { new_name: Some(_) } => {
+            Some(Finding::note(path, "half made, and needed no more", "it is removed"))
+        }
+        Decision::Open { .. } | Decision::TakeOver { .. } | Decision::Leave | Decision::Delete { .. } => None,
     }
 }
 

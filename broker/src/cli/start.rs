@@ -136,11 +136,12 @@ fn bind_http(config: &BrokerConfig) -> Result<Option<HttpServer>, Unfit> {
 fn announce(config: &BrokerConfig, shards: usize, broker: &RunningBroker) {
     let listeners: Vec<String> =
         broker.listeners().iter().map(|listener| format!("{}://{}", listener.name, listener.bound)).collect();
+    let data_dirs: Vec<String> = config.log_dirs.iter().map(|path| path.display().to_string()).collect();
     let line = format!(
         "walser ready listeners={} node.id={} shards={shards} data.dir={}",
         listeners.join(","),
         config.node_id,
-        config.data_dir.display()
+        data_dirs.join(",")
     );
     let mut output = std::io::stdout().lock();
     // Nobody may be reading; the broker serves all the same.

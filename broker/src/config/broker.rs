@@ -75,7 +75,10 @@ pub struct BrokerConfig {
     pub advertised_listeners: Vec<Endpoint>,
     /// Listener brokers use among themselves; one of `listeners`.
     pub inter_broker_listener: String,
-    pub data_dir: PathBuf,
+    /// As given, at least one.
+    pub log_dirs: Vec<PathBuf>,
+    /// Where the metadata log is: `metadata.log.dir`, or the first of `log.dirs`.
+    pub metadata_log_dir: PathBuf,
     /// `None`: as many as CPUs are allowed.
     pub shards: Option<usize>,
     /// `None`: the affinity mask.
@@ -147,13 +150,20 @@ impl BrokerConfig {
         let ListenersRead { listeners, advertised_listeners, skipped } = read_listeners(&values)?;
         let inter_broker_listener = inter_broker_listener(&values, &listeners)?;
         let buffer = |key| usize::try_from(values.integer(key)).ok();
+        let log_dirs = log_dirs(&values)?;
+        let metadata_log_dir = match (values.text("metadata.log.dir"), log_dirs.first()) {
+            (Some(dir), _) => PathBuf::from(dir),
+            (None, Some(first)) => first.clone(),
+            (None, None) => unreachable!("the list is not empty"),
+        };
         let config = Self {
             node_id,
             rack: values.text("broker.rack"),
             listeners,
             advertised_listeners,
             inter_broker_listener,
-            data_dir: data_dir(&values)?,
+            log_dirs,
+            metadata_log_dir,
             shards: values
                 .find("walser.shards")
                 .and_then(|value| if let Value::Integer(count) = value { usize::try_from(count).ok() } else { None }),
@@ -231,6 +241,9 @@ impl Values<'_> {
 const NODE_ID_DEFAULT: i64 = 1;
 const ROLES_DEFAULT: &str = "broker,controller";
 const CONTROLLER_LISTENER_DEFAULT: &str = "CONTROLLER";
+
+/// Each of them has a journal of every shard.
+const LOG_DIRS_MAX: usize = 64;
 
 /// Keys Kafka had once. They are dropped with a warning, as they would be ignored by Kafka 4.
 const REMOVED: &[&str] = &[
@@ -444,18 +457,16 @@ fn inter_broker_listener(values: &Values<'_>, listeners: &[Endpoint]) -> Result<
     Err(SettingsError::Contradiction { key: "inter.broker.listener.name", value: name, reason })
 }
 
-fn data_dir(values: &Values<'_>) -> Result<PathBuf, SettingsError> {
+fn log_dirs(values: &Values<'_>) -> Result<Vec<PathBuf>, SettingsError> {
     let (key, dirs) = match values.list("log.dirs") {
         dirs if dirs.is_empty() => ("log.dir", values.list("log.dir")),
         dirs => ("log.dirs", dirs),
     };
-    match dirs.as_slice() {
-        [dir] => Ok(PathBuf::from(dir)),
-        several => {
-            let reason = "several data directories are not supported; name one";
-            Err(SettingsError::NotSupported { key: key.to_owned(), value: several.join(","), reason })
-        }
+    if dirs.len() > LOG_DIRS_MAX {
+        let reason = "at most 64 log directories are supported";
+        return Err(SettingsError::Contradiction { key, value: dirs.join(","), reason });
     }
+    Ok(dirs.iter().map(PathBuf::from).collect())
 }
 
 #[cfg(test)]
@@ -479,7 +490,8 @@ mod tests {
             ["PLAINTEXT://127.0.0.1:9092"]
         );
         assert_eq!((config.node_id, config.inter_broker_listener.as_str()), (1, "PLAINTEXT"));
-        assert_eq!(config.data_dir, PathBuf::from("walser-data"));
+        assert_eq!(config.log_dirs, [PathBuf::from("walser-data")]);
+        assert_eq!(config.metadata_log_dir, PathBuf::from("walser-data"));
         assert_eq!((config.shards, &config.cpus, config.memory_bytes), (None, &None, None));
         let settled: Vec<&str> = config.given().keys().map(String::as_str).collect();
         assert_eq!(settled, ["broker.id", "node.id", "process.roles"]);
@@ -535,7 +547,6 @@ mod tests {
             ("process.roles", "broker", "must be both"),
             ("remote.log.storage.system.enable", "true", "tiered storage"),
             ("security.inter.broker.protocol", "SSL", "only PLAINTEXT"),
-            ("log.dirs", "/a,/b", "several data directories"),
             ("num.partitions", "0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
             ("walser.memory", "lots", "must be a number of bytes"),
             ("walser.cpus", "3-1", "CPU numbers"),
@@ -574,6 +585,20 @@ mod tests {
     }
 
     #[test]
+    fn there_may_be_several_log_directories() {
+        // Rule: the metadata log is in the first of them unless it has a directory of its own; the list has an end.
+        let config = |pairs: &[(&str, &str)]| BrokerConfig::from_pairs(pairs);
+        let two = config(&[("log.dirs", "/a, /b")]).expect("fits");
+        assert_eq!(two.log_dirs, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!(two.metadata_log_dir, PathBuf::from("/a"));
+        let own = config(&[("log.dirs", "/a,/b"), ("metadata.log.dir", "/m")]).expect("fits");
+        assert_eq!(own.metadata_log_dir, PathBuf::from("/m"));
+        let many: Vec<String> = (0..=LOG_DIRS_MAX).map(|number| format!("/{number}")).collect();
+        assert!(config(&[("log.dirs", &many.join(","))]).is_err());
+        assert!(config(&[("log.dirs", &many[1..].join(","))]).is_ok());
+    }
+
+    #[test]
     fn later_settings_win() {
         // Rule: a value of the command line replaces the file's, also under the other name of a key.
         let mut settings = Settings::default();
@@ -582,7 +607,7 @@ mod tests {
         settings.set_pair("log.dir=/from/line").expect("a pair");
         settings.set_pair("broker.id = 9").expect("a pair");
         let (config, _) = BrokerConfig::new(settings).expect("fits");
-        assert_eq!((config.data_dir, config.node_id), (PathBuf::from("/from/line"), 9));
+        assert_eq!((config.log_dirs, config.node_id), (vec![PathBuf::from("/from/line")], 9));
         assert!(Settings::default().set_pair("nonsense").is_err());
     }
 }

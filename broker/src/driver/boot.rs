@@ -1,9 +1,11 @@
-//! The data directory before the first shard opens a log, and after the last one has closed.
+//! The data directories before the first shard opens a log, and after the last one has closed.
 //!
-//! Runs on the control executor. What the directory holds is held against the metadata: an old topic under a new id, topics
-//! nobody knows and half-deleted ones are settled here, and said so.
+//! Runs on the control executor. What a directory holds is held against the metadata: an old topic under a new id, topics
+//! nobody knows and half-deleted ones are settled here, and said so. Which directories there are, and which partition is in
+//! which, is in `dirs` and `homes`.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use walser_machine::ids::{BrokerId, DirectoryId, IdGenerator};
@@ -17,7 +19,7 @@ use walser_storage::checkpoint::{
 use walser_storage::data_dir::log_ends::{LogEnds, is_noted};
 use walser_storage::data_dir::partition::FoundDir;
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
-use walser_storage::data_dir::{DataDir, DataDirError, MetaProperties, Removal};
+use walser_storage::data_dir::{DataDir, DataDirError, Removal};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
 use walser_storage::journal::replay::{
@@ -26,28 +28,34 @@ use walser_storage::journal::replay::{
 use walser_storage::runtime::Runtime;
 
 use super::checkpoints::{Checkpoints, encode_ends};
+use super::homes::{FoundDirs, HomesError, add_made, find_homes, topics_in};
 use super::metadata::{MetadataDriver, MetadataError};
 use super::partition::PartitionId;
-use super::partition::reconcile::{Boot, ClosedLog};
+use super::partition::reconcile::{ClosedLog, DirBoot, Homes};
 use super::quorum::{Quorum, QuorumError, QuorumOptions};
 use crate::config::broker::BrokerConfig;
 use crate::config::rules::BrokerRules;
 use crate::config::view::BrokerView;
+use crate::log_dirs::{LogDirIndex, LogDirs};
 use crate::net::listener::ListenerInfo;
 use crate::shard::placement::Placement;
+
+pub mod dirs;
+
+use dirs::DirsError;
 
 /// The metadata log's place in the data directory.
 pub const QUORUM_DIR: &str = "quorum";
 
-/// Why the data directory cannot be used by this broker.
+/// Why the data directories cannot be used by this broker.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    #[error(
-        "the data directory belongs to node {found}, and node.id is {configured}; set node.id={found} or use another directory"
-    )]
-    OtherNode { found: i32, configured: i32 },
+    #[error(transparent)]
+    Dirs(#[from] DirsError),
+    #[error(transparent)]
+    Homes(#[from] HomesError),
     #[error(transparent)]
     Quorum(#[from] QuorumError),
     #[error(transparent)]
@@ -64,26 +72,12 @@ impl From<DiskError> for BootError {
     }
 }
 
-/// Whose directory it is; a new one becomes this node's, with a cluster of its own.
-pub async fn identify<D: Disk>(data_dir: &DataDir<D>, node_id: i32) -> Result<MetaProperties, BootError> {
-    if let Some(found) = data_dir.read_meta().await? {
-        if found.node_id != node_id {
-            return Err(BootError::OtherNode { found: found.node_id, configured: node_id });
-        }
-        return Ok(found);
-    }
-    let meta = MetaProperties { cluster_id: random_uuid()?.to_string(), node_id, directory_id: random_uuid()? };
-    data_dir.write_meta(&meta).await?;
-    Ok(meta)
-}
-
-/// The metadata of the last run, with this broker registered in it.
+/// The metadata of the last run.
 pub async fn metadata<D: Disk, R: Runtime>(
     data_dir: &DataDir<D>,
     runtime: R,
     config: &Arc<BrokerConfig>,
-    listeners: &[ListenerInfo],
-    meta: &MetaProperties,
+    cluster_id: &str,
 ) -> Result<MetadataDriver<D, R>, BootError> {
     let view = BrokerView::fixed(config);
     let snapshot_after_bytes = view.integer("metadata.log.max.record.bytes.between.snapshots");
@@ -97,9 +91,8 @@ pub async fn metadata<D: Disk, R: Runtime>(
     };
     let (quorum, image) = Quorum::open(data_dir.disk().clone(), runtime, options).await?;
     let small = |key| i32::try_from(view.integer(key)).unwrap_or(i32::MAX);
-    let node_id = BrokerId::from_wire(config.node_id).expect("node.id is not negative");
     let settings = ControllerSettings {
-        node_id,
+        node_id: node_id(config),
         num_partitions: small("num.partitions"),
         default_replication_factor: i16::try_from(small("default.replication.factor")).unwrap_or(i16::MAX),
         delete_topic_enable: view.boolean("delete.topic.enable"),
@@ -109,7 +102,17 @@ pub async fn metadata<D: Disk, R: Runtime>(
     let controller = Controller::new(settings, IdGenerator::from_seed(seed));
     let rules = Box::new(BrokerRules(Arc::clone(config)));
     let mut driver = MetadataDriver::new(controller, rules, quorum, image);
-    driver.bootstrap(&meta.cluster_id).await?;
+    driver.bootstrap(cluster_id).await?;
+    Ok(driver)
+}
+
+/// Registers this broker, a new incarnation of it, in the metadata.
+pub async fn register<D: Disk, R: Runtime>(
+    driver: &mut MetadataDriver<D, R>,
+    config: &BrokerConfig,
+    listeners: &[ListenerInfo],
+    directories: Vec<DirectoryId>,
+) -> Result<(), BootError> {
     let endpoint = |listener: &ListenerInfo| BrokerEndpoint {
         listener_name: listener.advertised.listener.clone(),
         host: listener.advertised.host.clone(),
@@ -117,27 +120,123 @@ pub async fn metadata<D: Disk, R: Runtime>(
         security_protocol: 0,
     };
     let registration = RegisterBroker {
-        broker_id: node_id,
+        broker_id: node_id(config),
         incarnation_id: random_uuid()?,
         endpoints: listeners.iter().map(endpoint).collect(),
         rack: config.rack.clone(),
         features: Vec::new(),
-        directories: vec![DirectoryId::new(meta.directory_id)],
+        directories,
     };
     driver.carry_out(Command::RegisterBroker(registration)).await?;
-    Ok(driver)
+    Ok(())
 }
 
-/// What the last run left, as far as it noted it.
-pub fn read<D: Disk>(checkpoints: &Checkpoints<D>, is_clean: bool) -> Boot {
-    Boot {
+/// This broker.
+pub fn node_id(config: &BrokerConfig) -> BrokerId {
+    BrokerId::from_wire(config.node_id).expect("node.id is not negative")
+}
+
+/// What the last run left in a directory, as far as it noted it.
+pub fn read<D: Disk>(checkpoints: &Checkpoints<D>, is_clean: bool) -> DirBoot {
+    DirBoot {
         recovery_points: checkpoints.recovery_points(),
         log_start_offsets: checkpoints.log_start_offsets(),
         first_dirty_offsets: checkpoints.first_dirty_offsets(),
         ends: checkpoints.ends(),
         is_clean,
-        is_start: true,
     }
+}
+
+/// What the directories are after the start has settled everything in them.
+pub struct Settled<D> {
+    pub online: BTreeMap<LogDirIndex, SettledDir<D>>,
+    /// Of the partitions that were found.
+    pub homes: Homes,
+    /// There was any directory of a partition.
+    pub has_partitions: bool,
+    /// Stretches of journals that were acknowledged and cannot be read.
+    pub damage_count: u64,
+}
+
+/// One directory, ready for its logs to be opened.
+pub struct SettledDir<D> {
+    pub data_dir: DataDir<D>,
+    /// The last stop was a clean one.
+    pub is_clean: bool,
+    pub checkpoints: Rc<Checkpoints<D>>,
+}
+
+/// Holds all directories against the metadata and puts into the logs what the journals of the last run promised. A directory
+/// that the disk refuses is taken offline, with the partitions in it, unless it has the metadata log.
+pub async fn settle_all<D: Disk, R: Runtime>(
+    log_dirs: &LogDirs,
+    dirs: Vec<(LogDirIndex, DataDir<D>)>,
+    runtime: &R,
+    image: &Arc<MetadataImage>,
+    node_id: i32,
+) -> Result<Settled<D>, BootError> {
+    let known = known_topics(image, node_id);
+    let mut found = FoundDirs::new();
+    for (index, data_dir) in &dirs {
+        let listed = data_dir.list_partitions().await.map_err(BootError::from);
+        found.extend(unless_offline(log_dirs, *index, listed)?.map(|listed| (*index, listed)));
+    }
+    let mut homes = find_homes(&found, &known, log_dirs)?;
+    let has_partitions = found.values().any(|found| !found.is_empty());
+    let mut settled = Settled { online: BTreeMap::new(), homes: Homes::new(), has_partitions, damage_count: 0 };
+    for (index, data_dir) in dirs {
+        let Some(found) = found.remove(&index) else { continue };
+        let topics = topics_in(&known, &homes, index);
+        let outcome = settle_dir(index, data_dir, runtime, image, &topics, found).await;
+        let Some((dir, journals)) = unless_offline(log_dirs, index, outcome)? else {
+            homes.retain(|_, home| *home != index);
+            continue;
+        };
+        add_made(&mut homes, index, &journals.made);
+        settled.damage_count += journals.damage_count;
+        settled.online.insert(index, dir);
+    }
+    settled.homes = homes;
+    Ok(settled)
+}
+
+/// `None` when the directory cannot be used and the others can do without.
+fn unless_offline<T>(
+    log_dirs: &LogDirs,
+    index: LogDirIndex,
+    outcome: Result<T, BootError>,
+) -> Result<Option<T>, BootError> {
+    match outcome {
+        Ok(done) => Ok(Some(done)),
+        Err(error @ (BootError::DataDir(DataDirError::Disk(_)) | BootError::Journal(_)))
+            if log_dirs.metadata_index() != Some(index) =>
+        {
+            log_dirs.dir(index).take_offline(&error.to_string());
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn settle_dir<D: Disk, R: Runtime>(
+    index: LogDirIndex,
+    data_dir: DataDir<D>,
+    runtime: &R,
+    image: &Arc<MetadataImage>,
+    topics: &BTreeMap<Uuid, KnownTopic>,
+    mut found: Vec<FoundDir>,
+) -> Result<(SettledDir<D>, SettledJournals), BootError> {
+    settle(&data_dir, &found, topics).await?;
+    // From now on a crash counts as one.
+    let is_clean = data_dir.take_clean_mark().await?;
+    let ends = data_dir.read_log_ends().await?;
+    let journals = settle_journals(&data_dir, runtime, topics, &ends, is_clean).await?;
+    // Where another topic's directory had the name, what the checkpoints say is of that one.
+    let is_new = |made: &&FoundDir| found.binary_search_by(|known| known.dir_name.cmp(&made.dir_name)).is_err();
+    let made: Vec<FoundDir> = journals.made.iter().filter(is_new).cloned().collect();
+    found.extend(made);
+    let checkpoints = Checkpoints::open(index, data_dir.clone(), Arc::clone(image), &found, ends).await?;
+    Ok((SettledDir { data_dir, is_clean, checkpoints }, journals))
 }
 
 /// What became of the journals of the last run.
@@ -149,8 +248,8 @@ pub struct SettledJournals {
     pub damage_count: u64,
 }
 
-/// Puts what the journals of the last run promised into the segments, unless a clean stop has done so or `ends` say that it
-/// is there, and removes the journals. After the directories are settled and before any log is opened. A journal that is
+/// Puts what a directory's journals of the last run promised into the segments, unless a clean stop has done so or `ends` say
+/// that it is there, and removes the journals. `topics` are those whose logs are in this directory, or may have been. After the directories are settled and before any log is opened. A journal that is
 /// damaged is put aside, and logs that may have lost something are marked: they find out when they are opened.
 ///
 /// After a clean stop a crash before the removal lets the next start replay what the segments have already, which changes
@@ -158,14 +257,13 @@ pub struct SettledJournals {
 pub async fn settle_journals<D: Disk, R: Runtime>(
     data_dir: &DataDir<D>,
     runtime: &R,
-    image: &MetadataImage,
-    node_id: i32,
+    topics: &BTreeMap<Uuid, KnownTopic>,
     ends: &LogEnds,
     is_clean: bool,
 ) -> Result<SettledJournals, BootError> {
     let mut settled = SettledJournals::default();
     if !is_clean {
-        let replayed = replay_journals(data_dir, runtime, image, node_id, ends).await?;
+        let replayed = replay_journals(data_dir, runtime, topics, ends).await?;
         for damaged in &replayed.damaged {
             settled.damage_count += damaged.lost.len() as u64;
             report_damage(damaged);
@@ -181,17 +279,15 @@ pub async fn settle_journals<D: Disk, R: Runtime>(
 async fn replay_journals<D: Disk, R: Runtime>(
     data_dir: &DataDir<D>,
     runtime: &R,
-    image: &MetadataImage,
-    node_id: i32,
+    known: &BTreeMap<Uuid, KnownTopic>,
     ends: &LogEnds,
 ) -> Result<Replayed, BootError> {
-    let known = known_topics(image, node_id);
     let locate = |topic_id, partition| {
         let topic = known.get(&topic_id)?;
         topic.partitions.contains(&partition).then(|| topic.name.clone())
     };
     let is_settled = |topic_id, partition, sequence| is_noted(ends, topic_id, partition, sequence);
-    let behind = |owner| logs_behind(&known, owner);
+    let behind = |owner| logs_behind(known, owner);
     let replayed = replay_unsettled(data_dir, runtime, locate, is_settled, behind).await?;
     if replayed.records > 0 {
         let Replayed { folders, logs, records, dropped_records, void_records, bytes, torn_tails, .. } = &replayed;
@@ -234,19 +330,17 @@ fn report_damage(damaged: &DamagedJournal) {
     tracing::warn!(logs, "logs that may have lost something are looked at; those that have everything serve");
 }
 
-/// Settles every directory that is not a live partition of `image`.
+/// Settles every directory of partitions that is none of the topics that are `known`.
 pub async fn settle<D: Disk>(
     data_dir: &DataDir<D>,
     found: &[FoundDir],
-    image: &MetadataImage,
-    node_id: i32,
+    known: &BTreeMap<Uuid, KnownTopic>,
 ) -> Result<(), BootError> {
     let mut random = Vec::with_capacity(found.len());
     for _ in found {
         random.push(u128::from_be_bytes(*random_uuid()?.as_bytes()));
     }
-    let known = known_topics(image, node_id);
-    let decisions = plan_directories(found, &known, || random.pop().unwrap_or_default());
+    let decisions = plan_directories(found, known, || random.pop().unwrap_or_default());
     for (dir, decision) in found.iter().zip(decisions) {
         let name = dir.dir_name.as_str();
         match decision {
@@ -271,8 +365,8 @@ pub async fn settle<D: Disk>(
     Ok(())
 }
 
-/// The last writes of a clean stop. Without `is_clean` the next start looks at the logs itself. `ends` are the notes kept so
-/// far.
+/// The last writes of a clean stop in one directory, in which the logs that were `closed` are. Without `is_clean` the next
+/// start looks at the logs itself. `ends` are the notes kept so far.
 pub async fn seal<D: Disk>(
     data_dir: &DataDir<D>,
     closed: &[ClosedLog],

@@ -21,11 +21,18 @@ use walser_storage::log::known_end::forget_journal;
 use walser_storage::runtime::channel::Semaphore;
 
 use super::partition::PartitionId;
+use crate::log_dirs::LogDirIndex;
+
+mod dirs;
+
+pub use dirs::DirCheckpoints;
 
 /// What is kept of one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOffsets {
     pub id: PartitionId,
+    /// Where the log is.
+    pub dir: LogDirIndex,
     pub topic: Arc<str>,
     pub recovery_point: i64,
     pub log_start_offset: i64,
@@ -44,6 +51,8 @@ impl LogOffsets {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     pub id: PartitionId,
+    /// Where the log is.
+    pub dir: LogDirIndex,
     pub note: Arc<[u8]>,
 }
 
@@ -69,6 +78,7 @@ impl<D: Disk> Checkpoints<D> {
     /// directory is that of the topic in `image`, and goes where it is not. `found_ends` are the notes that were found: from
     /// here on they speak of the journals that are about to begin.
     pub async fn open(
+        dir: LogDirIndex,
         data_dir: DataDir<D>,
         image: Arc<MetadataImage>,
         found: &[FoundDir],
@@ -78,10 +88,10 @@ impl<D: Disk> Checkpoints<D> {
         let log_start_offsets = data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?.offsets;
         let first_dirty_offsets = data_dir.read_checkpoint(CLEANER_OFFSET_FILE).await?.offsets;
         let mut offsets = BTreeMap::new();
-        for dir in found {
-            let DirName { topic, partition, kind: DirKind::Partition } = &dir.name else { continue };
+        for found in found {
+            let DirName { topic, partition, kind: DirKind::Partition } = &found.name else { continue };
             let Some(topic) = image.topic(topic) else { continue };
-            if dir.topic_id.is_some_and(|topic_id| topic_id != topic.topic_id.get()) {
+            if found.topic_id.is_some_and(|topic_id| topic_id != topic.topic_id.get()) {
                 continue;
             }
             let key = (topic.name.to_string(), *partition);
@@ -93,6 +103,7 @@ impl<D: Disk> Checkpoints<D> {
             let id = PartitionId { topic_id: topic.topic_id, index: *partition };
             let kept = LogOffsets {
                 id,
+                dir,
                 topic: Arc::clone(&topic.name),
                 recovery_point: recovery_point.copied().unwrap_or(0),
                 log_start_offset: log_start_offset.copied().unwrap_or(0),
@@ -186,7 +197,7 @@ impl<D: Disk> Checkpoints<D> {
 
     /// Keeps newer notes on the ends of logs; when it returns they are on stable storage.
     pub async fn note_ends(&self, newer: Vec<LogEnd>) -> Result<(), DiskError> {
-        for LogEnd { id, note } in newer {
+        for LogEnd { id, note, .. } in newer {
             if self.image.borrow().topic_by_id(id.topic_id).is_some() {
                 self.ends.borrow_mut().insert(id, note);
                 self.ends_changed.update(|changed| changed + 1);

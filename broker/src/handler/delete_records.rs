@@ -17,6 +17,7 @@ use super::{Frame, HandlerOutcome, RequestContext};
 use crate::driver::checkpoints::LogOffsets;
 use crate::driver::partition::offsets::StartQuery;
 use crate::error::Refusal;
+use crate::log_dirs::LogDirIndex;
 use crate::shard::placement::ShardId;
 use crate::shard::service::{ShardReply, ShardRequest};
 
@@ -52,14 +53,15 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let answers = |reply| if let ShardReply::LogStartsRaised(answers) = reply { Some(answers) } else { None };
     context.ask_owners(by_shard, &mut outcomes, ShardRequest::RaiseLogStarts, answers).await;
     let raised: Vec<LogOffsets> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok().cloned()).collect();
-    let is_kept = raised.is_empty() || context.shard.note_offsets(raised).await;
+    // Only what is on stable storage is answered.
+    let failed = if raised.is_empty() { Vec::new() } else { context.shard.note_offsets(raised).await };
     let mut outcomes = outcomes.into_iter();
     let topics = wanted.iter().map(|(name, partitions)| DeleteRecordsTopicResult {
         name,
         partitions: partitions
             .keys()
             .zip(outcomes.by_ref())
-            .map(|(partition_index, outcome)| result(*partition_index, outcome, is_kept))
+            .map(|(partition_index, outcome)| result(*partition_index, outcome, &failed))
             .collect(),
     });
     let topics = topics.collect();
@@ -78,9 +80,14 @@ fn log_starts<'a>(request: &DeleteRecordsRequest<'a>) -> BTreeMap<&'a str, BTree
     wanted
 }
 
-fn result(partition_index: i32, outcome: Result<LogOffsets, Refusal>, is_kept: bool) -> DeleteRecordsPartitionResult {
+/// `failed`: directories in which offsets could not be kept.
+fn result(
+    partition_index: i32,
+    outcome: Result<LogOffsets, Refusal>,
+    failed: &[LogDirIndex],
+) -> DeleteRecordsPartitionResult {
     let (error_code, low_watermark) = match outcome {
-        Ok(raised) if is_kept => (ErrorCode::None, raised.log_start_offset),
+        Ok(raised) if !failed.contains(&raised.dir) => (ErrorCode::None, raised.log_start_offset),
         Ok(_) => (ErrorCode::KafkaStorageError, -1),
         Err(refusal) => (refusal.code, -1),
     };

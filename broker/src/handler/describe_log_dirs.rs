@@ -1,4 +1,5 @@
-//! DescribeLogDirs, versions 1 to 5: what the data directory holds, and how much more it could.
+//! DescribeLogDirs, versions 1 to 5: what each data directory holds, and how much more it could. One that is offline or has
+//! failed is answered with KAFKA_STORAGE_ERROR, and without what it holds.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,8 @@ use walser_storage::disk::{Disk, Space};
 
 use super::{Frame, HandlerOutcome, RequestContext};
 use crate::driver::partition::offsets::LogSize;
+use crate::log_dirs::LogDirIndex;
+use crate::shard::Shard;
 use crate::shard::placement::ShardId;
 use crate::shard::service::{ShardReply, ShardRequest};
 
@@ -34,8 +37,36 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         });
     }
     sizes.sort_by(|one, other| (&one.topic, one.partition.index).cmp(&(&other.topic, other.partition.index)));
+    let paths: Vec<String> =
+        context.shard.partitions.settings.log_dirs.iter().map(|(_, dir)| dir.path().display().to_string()).collect();
+    let mut results = Vec::with_capacity(paths.len());
+    for ((index, _), path) in context.shard.partitions.settings.log_dirs.iter().zip(&paths) {
+        results.push(describe(&context.shard, index, path, &sizes).await);
+    }
+    context.reply(&DescribeLogDirsResponse { results, ..DescribeLogDirsResponse::default() })
+}
+
+async fn describe<'a>(
+    shard: &Shard,
+    index: LogDirIndex,
+    path: &'a str,
+    sizes: &'a [LogSize],
+) -> DescribeLogDirsResult<'a> {
+    let partitions = &shard.partitions;
+    let failed = DescribeLogDirsResult {
+        error_code: ErrorCode::KafkaStorageError.code(),
+        log_dir: path,
+        total_bytes: -1,
+        usable_bytes: -1,
+        ..DescribeLogDirsResult::default()
+    };
+    if !partitions.settings.log_dirs.dir(index).is_good() {
+        return failed;
+    }
+    let data_dir = partitions.data_dir(index);
+    let Ok(space) = data_dir.disk().space(data_dir.path()).await else { return failed };
     let mut by_topic: BTreeMap<&str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
-    for log in &sizes {
+    for log in sizes.iter().filter(|log| log.dir == index) {
         by_topic.entry(&log.topic).or_default().push(DescribeLogDirsPartition {
             partition_index: log.partition.index,
             partition_size: i64::try_from(log.bytes).unwrap_or(i64::MAX),
@@ -43,19 +74,14 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
             is_future_key: false,
         });
     }
-    let partitions = &context.shard.partitions;
-    let data_dir = partitions.settings.data_dir.path();
-    let space = partitions.disk.space(data_dir).await;
-    let log_dir = data_dir.display().to_string();
-    let result = DescribeLogDirsResult {
-        error_code: if space.is_ok() { ErrorCode::None.code() } else { ErrorCode::KafkaStorageError.code() },
-        log_dir: &log_dir,
+    DescribeLogDirsResult {
+        error_code: ErrorCode::None.code(),
+        log_dir: path,
         topics: by_topic.into_iter().map(|(name, partitions)| DescribeLogDirsTopic { name, partitions }).collect(),
-        total_bytes: space.as_ref().map_or(-1, |space| wire_bytes(space, |space| space.total_bytes)),
-        usable_bytes: space.as_ref().map_or(-1, |space| wire_bytes(space, |space| space.usable_bytes)),
+        total_bytes: wire_bytes(&space, |space| space.total_bytes),
+        usable_bytes: wire_bytes(&space, |space| space.usable_bytes),
         is_cordoned: false,
-    };
-    context.reply(&DescribeLogDirsResponse { results: vec![result], ..DescribeLogDirsResponse::default() })
+    }
 }
 
 fn wire_bytes(space: &Space, which: impl Fn(&Space) -> u64) -> i64 {

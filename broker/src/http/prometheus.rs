@@ -230,7 +230,11 @@ fn render_cluster(text: &mut Text, metrics: &Metrics, shards: &[Arc<ShardMetrics
         ("kafka_server_replicamanager_partitioncount", "Partitions with a replica here.", led),
         ("kafka_server_replicamanager_leadercount", "Partitions led here.", led),
         ("kafka_server_replicamanager_offlinereplicacount", "Replicas here whose log is offline.", offline),
-        ("kafka_log_logmanager_offlinelogdirectorycount", "Data directories that are offline.", u64::from(offline > 0)),
+        (
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            "Log directories that are offline or have failed.",
+            metrics.failed_log_dirs.value(),
+        ),
         ("walser_log_size_bytes", "Bytes of all logs.", sum(shards, |s| s.log_bytes.value())),
         ("walser_metadata_offset", "Offset of the last metadata record applied.", cluster.metadata_offset.value()),
     ];

@@ -6,7 +6,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use walser_storage::error::DiskError;
 use walser_storage::runtime::channel::Closed;
 
 use super::ShardDisk;
@@ -16,8 +15,11 @@ use super::placement::ShardId;
 use super::runtime::ShardRuntime;
 use super::service::{ImageUpdate, ShardMesh, ShardReply, ShardRequest};
 use super::watchdog::Pulse;
-use crate::driver::checkpoints::Checkpoints;
+use crate::driver::checkpoints::DirCheckpoints;
+use crate::driver::homes::Placing;
 use crate::driver::metadata::CommandQueue;
+use crate::log_dirs::{LogDirIndex, LogDirs};
+use crate::metrics::Metrics;
 
 /// What runs on the control executor.
 pub struct Control {
@@ -26,8 +28,12 @@ pub struct Control {
     pub shard_count: u16,
     pub gates: Gates,
     pub commands: Rc<CommandQueue>,
+    pub log_dirs: Arc<LogDirs>,
     /// There from before the first image to the clean stop.
-    pub checkpoints: RefCell<Option<Rc<Checkpoints<ShardDisk>>>>,
+    pub checkpoints: RefCell<Option<Rc<DirCheckpoints<ShardDisk>>>>,
+    /// In which directory each partition is.
+    pub placing: RefCell<Placing>,
+    pub metrics: Arc<Metrics>,
     pub pulse: Arc<Pulse>,
 }
 
@@ -51,19 +57,19 @@ impl Control {
 
 type Reply = ReplyTo<ShardRequest, ShardReply, ShardRuntime>;
 
-/// Has the checkpoints note something, and says whether they have.
+/// Has the checkpoints note something, and says in which directories they have not.
 fn note(
     control: &Rc<Control>,
     reply_to: Reply,
-    noting: impl AsyncFnOnce(Rc<Checkpoints<ShardDisk>>) -> Result<(), DiskError> + 'static,
+    noting: impl AsyncFnOnce(Rc<DirCheckpoints<ShardDisk>>) -> Vec<LogDirIndex> + 'static,
 ) {
     // Taken away by a clean stop, which writes what the closed logs say.
     let Some(checkpoints) = control.checkpoints.borrow().clone() else {
-        return reply_to.send(ShardReply::OffsetsNoted(false));
+        return reply_to.send(ShardReply::OffsetsNoted(control.log_dirs.iter().map(|(dir, _)| dir).collect()));
     };
     spawn_inside(&control.runtime, &control.gates.internals, async move {
-        let noted = noting(checkpoints).await;
-        reply_to.send(ShardReply::OffsetsNoted(noted.is_ok()));
+        let failed = noting(checkpoints).await;
+        reply_to.send(ShardReply::OffsetsNoted(failed));
     });
 }
 
@@ -78,14 +84,12 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: Reply) {
                 reply_to.send(ShardReply::Controlled(reply));
             });
         }
-        ShardRequest::NoteOffsets(offsets) => note(control, reply_to, async move |checkpoints| {
-            let noted = checkpoints.note(offsets).await;
-            noted.inspect_err(|error| tracing::error!(%error, "offsets of logs are not noted"))
-        }),
-        ShardRequest::NoteEnds(ends) => note(control, reply_to, async move |checkpoints| {
-            let noted = checkpoints.note_ends(ends).await;
-            noted.inspect_err(|error| tracing::warn!(%error, "ends of logs are not noted"))
-        }),
+        ShardRequest::NoteOffsets(offsets) => {
+            note(control, reply_to, async move |checkpoints| checkpoints.note(offsets).await);
+        }
+        ShardRequest::NoteEnds(ends) => {
+            note(control, reply_to, async move |checkpoints| checkpoints.note_ends(ends).await);
+        }
         other @ (ShardRequest::ApplyImage(_)
         | ShardRequest::Produce(_)
         | ShardRequest::Fetch(_)

@@ -52,10 +52,11 @@ pub async fn tend_ends(shard: Rc<Shard>) {
         }
         let ends = shard.partitions.next_notes().await;
         noted = shard.runtime.now();
-        let ids: Vec<_> = ends.iter().map(|end| end.id).collect();
-        // A failure is logged where it happens; newer notes are to follow.
-        if !ids.is_empty() && shard.note_ends(ends).await {
-            shard.partitions.notes_are_kept(&ids);
+        let ids: Vec<_> = ends.iter().map(|end| (end.id, end.dir)).collect();
+        if !ids.is_empty() {
+            // A failure is logged where it happens; newer notes are to follow.
+            let failed = shard.note_ends(ends).await;
+            shard.partitions.notes_are_kept(ids.iter().filter(|(_, dir)| !failed.contains(dir)).map(|(id, _)| *id));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Shards: one pinned executor per core, each the only owner of its partitions, connections, caches and timers.
 
+pub mod boot;
 pub mod control;
 pub mod gate;
 pub mod governor;
@@ -162,11 +163,11 @@ impl Shard {
 
     /// Makes the shard match a new image, then shows it.
     pub async fn apply_image(&self, update: ImageUpdate) {
-        let ImageUpdate { image, change } = update;
+        let ImageUpdate { image, change, homes } = update;
         let assignment = ImageAssignment { shard: self, image: &image };
         match &change {
-            ImageChange::First(boot) => self.partitions.open_all(&image, boot, &assignment).await,
-            ImageChange::Delta(delta) => self.partitions.apply(&image, delta, &assignment).await,
+            ImageChange::First(boot) => self.partitions.open_all(&image, boot, &homes, &assignment).await,
+            ImageChange::Delta(delta) => self.partitions.apply(&image, delta, &homes, &assignment).await,
         }
         let view = self.broker_view(&image);
         self.limits.set_bounds(ConnectionBounds::of(&view));

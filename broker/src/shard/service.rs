@@ -29,8 +29,9 @@ use crate::driver::partition::offsets::{
     ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery, StartQuery,
 };
 use crate::driver::partition::produce::{ProduceShard, Produced};
-use crate::driver::partition::reconcile::Boot;
+use crate::driver::partition::reconcile::{Boot, Homes};
 use crate::driver::partition::{PartitionId, WaitId};
+use crate::log_dirs::LogDirIndex;
 
 /// What one executor asks of another.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ pub enum ShardRequest {
 pub struct ImageUpdate {
     pub image: Image,
     pub change: ImageChange,
+    /// Of partitions that are new in this image.
+    pub homes: Arc<Homes>,
 }
 
 /// How an image differs from the one before.
@@ -98,8 +101,8 @@ pub enum ShardReply {
     FetchSessionClosed,
     /// `None`: the metadata log has failed, or the broker stops.
     Controlled(Option<Reply>),
-    /// Whether the offsets, or notes, are on stable storage.
-    OffsetsNoted(bool),
+    /// Directories whose offsets, or notes, are not on stable storage.
+    OffsetsNoted(Vec<LogDirIndex>),
 }
 
 /// The mesh as the broker uses it.
@@ -189,18 +192,22 @@ impl Shard {
         }
     }
 
-    /// Has offsets of logs kept for the next start; true when they are on stable storage.
-    pub async fn note_offsets(self: &Rc<Self>, offsets: Vec<LogOffsets>) -> bool {
-        let control = ShardId::new(self.placement.shard_count());
-        let noted = self.dispatch(control, ShardRequest::NoteOffsets(offsets)).await.reply().await;
-        matches!(noted, Ok(ShardReply::OffsetsNoted(true)))
+    /// Has offsets of logs kept for the next start; the directories in which they are not on stable storage.
+    pub async fn note_offsets(self: &Rc<Self>, offsets: Vec<LogOffsets>) -> Vec<LogDirIndex> {
+        self.note(ShardRequest::NoteOffsets(offsets)).await
     }
 
-    /// Has notes on the ends of logs kept for the next start; true when they are on stable storage.
-    pub async fn note_ends(self: &Rc<Self>, ends: Vec<LogEnd>) -> bool {
+    /// Has notes on the ends of logs kept for the next start; the directories in which they are not on stable storage.
+    pub async fn note_ends(self: &Rc<Self>, ends: Vec<LogEnd>) -> Vec<LogDirIndex> {
+        self.note(ShardRequest::NoteEnds(ends)).await
+    }
+
+    async fn note(self: &Rc<Self>, request: ShardRequest) -> Vec<LogDirIndex> {
         let control = ShardId::new(self.placement.shard_count());
-        let noted = self.dispatch(control, ShardRequest::NoteEnds(ends)).await.reply().await;
-        matches!(noted, Ok(ShardReply::OffsetsNoted(true)))
+        match self.dispatch(control, request).await.reply().await {
+            Ok(ShardReply::OffsetsNoted(failed)) => failed,
+            Ok(_) | Err(Closed) => self.partitions.settings.log_dirs.iter().map(|(dir, _)| dir).collect(),
+        }
     }
 
     /// Ends a parked wait on `owner`; nobody waits for the answer.

@@ -5,7 +5,7 @@
 //! their logs; the mesh goes quiet and the executors end. Every step has a deadline.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 
-use super::control::{self, Control};
+use super::boot::{ControlParts, run_control};
 use super::gate::{Gates, spawn_inside, wait_empty_until};
 use super::governor::Governor;
 use super::maintenance;
@@ -23,34 +23,29 @@ use super::mesh::{Mesh, MeshLinks, links};
 use super::offload::Offload;
 use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
-use super::service::{self, ImageChange, ImageUpdate, ShardReply, ShardRequest};
+use super::service::{self, ShardReply, ShardRequest};
 use super::watchdog::{Pulse, Watchdog, Watched};
 use super::{Shard, ShardDisk, ShardSettings};
 use crate::config::Endpoint;
 use crate::config::broker::BrokerConfig;
 use crate::config::view::BrokerView;
-use crate::driver::boot::{self, BootError};
-use crate::driver::checkpoints::Checkpoints;
+use crate::driver::boot::BootError;
 use crate::driver::partition::reconcile::ClosedLog;
 use crate::driver::partition::{JournalSettings, PartitionSettings, Partitions};
-use crate::metrics::Metrics;
+use crate::log_dirs::{LogDir, LogDirIndex, LogDirs};
 use crate::net::RateLimitedLog;
 use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
 use crate::net::listener::{self, Connections, ListenerInfo};
 use walser_machine::fetch_session::FetchSessions;
-use walser_storage::data_dir::{DataDir, DirLock, create_durably};
-use walser_storage::disk::Disk;
-use walser_storage::disk::reserve::Reserve;
+use walser_storage::data_dir::{DataDir, DataDirError, DirLock, create_durably};
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::{Notify, Semaphore};
 
 /// How long connections that did not end by themselves get to notice that they were cut.
-const CUT_WAIT: Duration = Duration::from_secs(1);
+pub(super) const CUT_WAIT: Duration = Duration::from_secs(1);
 /// How long all logs of a shard together may take to close: thousands of them on a slow disk take a while.
 const CLOSE_WAIT: Duration = Duration::from_secs(60);
-/// Between two attempts to make the reserve whole.
-const RESERVE_WAIT: Duration = Duration::from_secs(1);
 /// Part of the memory for frames that the records of one batch may take while they are looked at.
 const DECOMPRESSED_SHARE: usize = 4;
 /// Part of the memory for frames that the partitions of a shard's fetch sessions may take.
@@ -80,6 +75,8 @@ pub enum StartError {
     Thread(io::Error),
     #[error("cannot make the data directory {}: {source}", path.display())]
     DataDir { path: PathBuf, source: io::Error },
+    #[error("data directories {} and {} are the same: name it once", path.display(), other.display())]
+    SameDirectory { path: PathBuf, other: PathBuf },
     #[error(transparent)]
     Boot(#[from] BootError),
     #[error("an executor ended while the broker started")]
@@ -88,26 +85,30 @@ pub enum StartError {
 
 /// Steps of a clean stop.
 #[derive(Debug)]
-enum StopStep {
+pub(super) enum StopStep {
     /// Accept nothing, answer what was asked, close connections.
     Connections,
     /// Commit and close what is owned.
     Drivers,
     /// Note where the logs end, and that all is done; for the control executor.
-    Seal(Vec<ClosedLog>, Stopped),
+    Seal(Vec<ClosedLog>, BTreeSet<LogDirIndex>),
     /// End.
     Exit,
 }
 
 /// What a node says when it has done a step.
-struct StepDone {
+pub(super) struct StepDone {
     /// Logs that were closed in this step.
     closed: Vec<ClosedLog>,
+    /// Directories in which not all that were to be were closed.
+    unclean: BTreeSet<LogDirIndex>,
     stopped: Stopped,
 }
 
 impl StepDone {
-    const NOTHING_CLOSED: Self = Self { closed: Vec::new(), stopped: Stopped::Clean };
+    pub(super) const fn nothing_closed(stopped: Stopped) -> Self {
+        Self { closed: Vec::new(), unclean: BTreeSet::new(), stopped }
+    }
 }
 
 /// The other side of a shard's main task, on the thread that starts and stops the broker.
@@ -123,8 +124,9 @@ pub struct RunningBroker {
     control: NodeHandle,
     watchdog: Watchdog,
     listeners: Vec<ListenerInfo>,
+    log_dirs: Arc<LogDirs>,
     /// Held until every executor has ended.
-    _lock: DirLock,
+    _locks: Vec<DirLock>,
 }
 
 impl Stopped {
@@ -152,20 +154,7 @@ struct ShardParts {
     ready: mpsc::Sender<Result<(), StartError>>,
     steps: flume::Receiver<StopStep>,
     done: mpsc::Sender<StepDone>,
-    reserve: Arc<Reserve>,
-}
-
-struct ControlParts {
-    reserve: Arc<Reserve>,
-    config: Arc<BrokerConfig>,
-    metrics: Arc<Metrics>,
-    listeners: Vec<ListenerInfo>,
-    shard_count: u16,
-    ready: mpsc::Sender<Result<(), StartError>>,
-    links: MeshLinks<ShardRequest, ShardReply>,
-    pulse: Arc<Pulse>,
-    steps: flume::Receiver<StopStep>,
-    done: mpsc::Sender<StepDone>,
+    log_dirs: Arc<LogDirs>,
 }
 
 impl RunningBroker {
@@ -175,8 +164,7 @@ impl RunningBroker {
     /// What was missing; nothing is left behind but executors that end by themselves.
     pub fn start(settings: &ShardSettings) -> Result<Self, StartError> {
         let shard_count = u16::try_from(settings.cpus.len()).expect("the configuration bounds the shards");
-        let lock = lock_data_dir(&settings.config.data_dir)?;
-        let reserve = Arc::new(make_reserve(&settings.config));
+        let (log_dirs, locks) = take_log_dirs(&settings.config)?;
         let (mut sockets, listeners) = bind_all(settings)?;
         let mut links = links(shard_count + 1);
         let control_links = links.pop().expect("one for the control executor");
@@ -201,7 +189,7 @@ impl RunningBroker {
                 ready: ready.clone(),
                 steps: step_receiver,
                 done,
-                reserve: Arc::clone(&reserve),
+                log_dirs: Arc::clone(&log_dirs),
             };
             let cpu = Some(settings.cpus[usize::from(index)]);
             let thread = start_executor(settings, name, cpu, move || run_shard(parts))?;
@@ -213,7 +201,7 @@ impl RunningBroker {
         let (done, done_receiver) = mpsc::channel();
         let config = Arc::clone(&settings.config);
         let parts = ControlParts {
-            reserve,
+            log_dirs: Arc::clone(&log_dirs),
             config,
             metrics: Arc::clone(&settings.metrics),
             listeners: listeners.clone(),
@@ -231,7 +219,7 @@ impl RunningBroker {
         for _ in 0..=shard_count {
             all_ready.recv().map_err(|_| StartError::Ended)??;
         }
-        Ok(Self { shards, control, watchdog, listeners, _lock: lock })
+        Ok(Self { shards, control, watchdog, listeners, log_dirs, _locks: locks })
     }
 
     /// Where it listens, with the ports that were taken.
@@ -241,11 +229,14 @@ impl RunningBroker {
 
     /// Stops in order; returns when every executor has ended.
     pub fn stop(self) -> Stopped {
-        let (_, cut) = step_all(&self.shards, || StopStep::Connections);
-        let (closed, late) = step_all(&self.shards, || StopStep::Drivers);
+        let cut = step_all(&self.shards, || StopStep::Connections).stopped;
+        let all_dirs = || self.log_dirs.iter().map(|(dir, _)| dir).collect();
+        let StepDone { closed, unclean, stopped: late } = step_all(&self.shards, || StopStep::Drivers);
+        // Nobody knows what was left undone.
+        let unclean = if late == Stopped::Clean { unclean } else { all_dirs() };
         let control = std::slice::from_ref(&self.control);
-        let (_, unsealed) = step_all(control, || StopStep::Seal(closed.clone(), late));
-        let stopped = cut.and(late).and(unsealed);
+        let unsealed = step_all(control, || StopStep::Seal(closed.clone(), unclean.clone())).stopped;
+        let stopped = if unclean.is_empty() { cut.and(unsealed) } else { Stopped::Late };
         self.watchdog.stop();
         for node in self.shards.iter().chain([&self.control]) {
             node.steps.send(StopStep::Exit).ok();
@@ -258,35 +249,74 @@ impl RunningBroker {
 }
 
 /// Has every node do a step, all at the same time, and waits for all of them.
-fn step_all(nodes: &[NodeHandle], step: impl Fn() -> StopStep) -> (Vec<ClosedLog>, Stopped) {
+fn step_all(nodes: &[NodeHandle], step: impl Fn() -> StopStep) -> StepDone {
     for node in nodes {
         // One that has ended is found out below.
         node.steps.send(step()).ok();
     }
-    let mut closed = Vec::new();
-    let mut stopped = Stopped::Clean;
+    let mut all = StepDone::nothing_closed(Stopped::Clean);
     for node in nodes {
         match node.done.recv() {
             Ok(done) => {
-                closed.extend(done.closed);
-                stopped = stopped.and(done.stopped);
+                all.closed.extend(done.closed);
+                all.unclean.extend(done.unclean);
+                all.stopped = all.stopped.and(done.stopped);
             }
-            Err(mpsc::RecvError) => stopped = Stopped::Late,
+            Err(mpsc::RecvError) => all.stopped = Stopped::Late,
         }
     }
-    (closed, stopped)
+    all
 }
 
-/// Makes the data directory and locks it.
-fn lock_data_dir(data_dir: &Path) -> Result<DirLock, StartError> {
-    create_durably(data_dir).map_err(|source| StartError::DataDir { path: data_dir.to_path_buf(), source })?;
-    DirLock::acquire(data_dir).map_err(|error| StartError::Boot(error.into()))
-}
-
-/// What the data directory keeps back for a full disk; made when the broker serves.
-fn make_reserve(config: &BrokerConfig) -> Reserve {
+/// Makes and locks the data directories. One that the disk refuses is offline, unless it is to hold the metadata log.
+fn take_log_dirs(config: &BrokerConfig) -> Result<(Arc<LogDirs>, Vec<DirLock>), StartError> {
+    let absolute =
+        |path: &PathBuf| std::path::absolute(path).map_err(|source| StartError::DataDir { path: path.clone(), source });
+    let paths = config.log_dirs.iter().map(absolute).collect::<Result<Vec<_>, _>>()?;
+    let metadata_path = absolute(&config.metadata_log_dir)?;
+    // A reserve looks at the file system of its directory.
+    let made: Vec<_> = paths.iter().map(|path| create_durably(path)).collect();
+    create_durably(&metadata_path).map_err(|source| StartError::DataDir { path: metadata_path.clone(), source })?;
+    check_different(&paths)?;
     let bytes = BrokerView::fixed(config).integer("walser.disk.reserve.bytes");
-    Reserve::new(&config.data_dir, u64::try_from(bytes).unwrap_or(0))
+    let log_dirs = LogDirs::new(&paths, &metadata_path, u64::try_from(bytes).unwrap_or(0));
+    let lock = |path: &Path| DirLock::acquire(path).map_err(|error| StartError::Boot(error.into()));
+    let mut locks = vec![lock(&metadata_path)?];
+    for ((index, log_dir), made) in log_dirs.iter().zip(made) {
+        if log_dirs.metadata_index() != Some(index) {
+            locks.extend(lock_or_offline(log_dir, made)?);
+        }
+    }
+    Ok((Arc::new(log_dirs), locks))
+}
+
+fn lock_or_offline(log_dir: &LogDir, made: io::Result<()>) -> Result<Option<DirLock>, StartError> {
+    if let Err(error) = made {
+        log_dir.take_offline(&error.to_string());
+        return Ok(None);
+    }
+    match DirLock::acquire(log_dir.path()) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(DataDirError::Disk(error)) => {
+            log_dir.take_offline(&error.to_string());
+            Ok(None)
+        }
+        Err(error) => Err(StartError::Boot(error.into())),
+    }
+}
+
+/// Two names of one directory would have two logs in each other's way.
+fn check_different(paths: &[PathBuf]) -> Result<(), StartError> {
+    let mut known: Vec<(PathBuf, &PathBuf)> = Vec::new();
+    for path in paths {
+        // One that cannot be found is offline.
+        let Ok(real) = path.canonicalize() else { continue };
+        if let Some((_, other)) = known.iter().find(|(known, _)| *known == real) {
+            return Err(StartError::SameDirectory { path: path.clone(), other: (*other).clone() });
+        }
+        known.push((real, path));
+    }
+    Ok(())
 }
 
 fn start_executor<M, F>(
@@ -368,10 +398,10 @@ async fn run_shard(mut parts: ShardParts) {
         let closed = match step {
             StopStep::Connections => {
                 stop_connections(&shard, stops.take().unwrap_or_default()).await;
-                StepDone::NOTHING_CLOSED
+                StepDone::nothing_closed(Stopped::Clean)
             }
             StopStep::Drivers => stop_drivers(&shard).await,
-            StopStep::Seal(..) => StepDone::NOTHING_CLOSED,
+            StopStep::Seal(..) => StepDone::nothing_closed(Stopped::Clean),
             StopStep::Exit => break,
         };
         done.send(closed).ok();
@@ -384,12 +414,12 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
     let runtime = ShardRuntime::new();
     let shard_count = usize::from(parts.placement.shard_count());
     let metrics = parts.settings.metrics.shard(parts.id.index());
-    let disk = || ShardDisk::with_reserve(Arc::clone(&parts.reserve));
+    let data_dirs = parts.log_dirs.iter().map(|(_, log_dir)| open_dir(log_dir)).collect();
     let partitions = Partitions::new(
-        disk(),
         runtime,
         PartitionSettings {
-            data_dir: DataDir::at(disk(), &parts.settings.config.data_dir),
+            data_dirs,
+            log_dirs: Arc::clone(&parts.log_dirs),
             node_id: parts.settings.config.node_id,
             decompressed_bytes_max: parts.settings.frame_memory_bytes / DECOMPRESSED_SHARE,
             tail_bytes_max: parts.settings.tail_memory_bytes / shard_count,
@@ -439,14 +469,21 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
     })
 }
 
+/// A directory with a disk of its own for one executor, so that it waits for no other.
+pub(super) fn open_dir(log_dir: &LogDir) -> DataDir<ShardDisk> {
+    DataDir::at(ShardDisk::with_reserve(Arc::clone(log_dir.reserve())), log_dir.path())
+}
+
+/// Of one directory.
 fn journal_settings(parts: &ShardParts, shard_count: usize) -> JournalSettings {
     let view = BrokerView::fixed(&parts.settings.config);
     let number = |name| u64::try_from(view.integer(name)).unwrap_or(0);
-    let staged_bytes = parts.settings.tail_memory_bytes / shard_count / STAGED_SHARE;
+    let dir_count = parts.log_dirs.len();
+    let staged_bytes = parts.settings.tail_memory_bytes / shard_count / dir_count / STAGED_SHARE;
     JournalSettings {
         number: parts.id.index(),
         shard_count: parts.placement.shard_count(),
-        live_bytes_max: (number("walser.journal.bytes") / shard_count as u64).max(JOURNAL_BYTES_MIN),
+        live_bytes_max: (number("walser.journal.bytes") / (shard_count * dir_count) as u64).max(JOURNAL_BYTES_MIN),
         staged_bytes_max: staged_bytes.clamp(STAGED_BYTES_MIN, STAGED_BYTES_MAX),
         batch_bytes_max: usize::try_from(number("walser.journal.batch.max.bytes")).unwrap_or(usize::MAX),
     }
@@ -494,13 +531,13 @@ async fn stop_drivers(shard: &Rc<Shard>) -> StepDone {
     shard.gates.drivers.close();
     wait_empty_until(&shard.runtime, &shard.gates.drivers, shard.settings.stop_wait).await;
     let closing = async {
-        let (closed, is_clean) = shard.partitions.close_all().await;
-        StepDone { closed, stopped: if is_clean { Stopped::Clean } else { Stopped::Late } }
+        let (closed, unclean) = shard.partitions.close_all().await;
+        StepDone { closed, unclean, stopped: Stopped::Clean }
     };
     let late = async {
         shard.runtime.sleep(CLOSE_WAIT).await;
         tracing::warn!(shard = %shard.id, "logs not closed in time; the next start recovers them");
-        StepDone { closed: Vec::new(), stopped: Stopped::Late }
+        StepDone::nothing_closed(Stopped::Late)
     };
     or(closing, late).await
 }
@@ -530,131 +567,4 @@ async fn stop_connections(shard: &Rc<Shard>, stops: Vec<ListenerStop>) {
     tracing::warn!(shard = %shard.id, connections = shard.connections.count(), "connections cut: they did not end in time");
     shard.connections.close_all();
     wait_empty_until(&shard.runtime, &shard.gates.connections, CUT_WAIT).await;
-}
-
-async fn run_control(parts: ControlParts) {
-    let runtime = ShardRuntime::new();
-    let disk = ShardDisk::with_reserve(parts.reserve);
-    let mesh = Mesh::new(parts.links, runtime);
-    let control = Rc::new(Control {
-        runtime,
-        mesh: Rc::clone(&mesh),
-        shard_count: parts.shard_count,
-        gates: Gates::new(),
-        commands: Rc::default(),
-        checkpoints: RefCell::default(),
-        pulse: parts.pulse,
-    });
-    let (serving, pulse) = (Rc::clone(&control), Arc::clone(&control.pulse));
-    // The watchdog's bell has it come here once a second.
-    let (short, mend) = (disk.clone(), Rc::new(Notify::new()));
-    let ring = Rc::clone(&mend);
-    let turned = move || {
-        pulse.note_turn();
-        if short.is_short() {
-            ring.notify_one();
-        }
-    };
-    let receiving = Rc::clone(&mesh).run(move |request, reply_to| control::serve(&serving, request, reply_to), turned);
-    spawn_inside(&control.runtime, &control.gates.internals, receiving);
-    spawn_inside(&control.runtime, &control.gates.internals, Rc::clone(&mesh).run_guard());
-    let data_dir = match boot(&control, &disk, &parts.config, &parts.listeners, &parts.metrics).await {
-        Ok(data_dir) => data_dir,
-        Err(error) => {
-            drop(parts.ready.send(Err(error)));
-            return;
-        }
-    };
-    drop(parts.ready.send(Ok(())));
-    spawn_inside(&control.runtime, &control.gates.internals, keep_reserve(Rc::clone(&control), disk, mend));
-    while let Ok(step) = parts.steps.recv_async().await {
-        let mut stopped = Stopped::Clean;
-        match step {
-            StopStep::Connections | StopStep::Drivers => {}
-            StopStep::Seal(closed, logs) => {
-                control.commands.close();
-                control.gates.drivers.close();
-                wait_empty_until(&control.runtime, &control.gates.drivers, CUT_WAIT).await;
-                let checkpoints = control.checkpoints.take();
-                let mut ends = BTreeMap::new();
-                if let Some(checkpoints) = checkpoints {
-                    checkpoints.end().await;
-                    ends = checkpoints.ends();
-                }
-                if let Err(error) = boot::seal(&data_dir, &closed, ends, logs == Stopped::Clean).await {
-                    tracing::error!(%error, "the stop is not noted as clean; the next start recovers");
-                    stopped = Stopped::Late;
-                }
-            }
-            StopStep::Exit => break,
-        }
-        parts.done.send(StepDone { closed: Vec::new(), stopped }).ok();
-    }
-    mesh.close();
-    control.gates.end_internals(&control.runtime).await;
-}
-
-/// Makes what is kept back for a full disk, and makes it whole again when it was given up.
-async fn keep_reserve(control: Rc<Control>, disk: ShardDisk, mend: Rc<Notify>) {
-    let keep = async {
-        loop {
-            let was_short = disk.is_short();
-            match disk.make_reserve().await {
-                Ok(()) if was_short => tracing::info!("the reserve is whole again: appends are taken"),
-                Ok(()) => {}
-                Err(error) if was_short => tracing::debug!(%error, "no room for the reserve yet"),
-                Err(error) => tracing::warn!(%error, "no room for the reserve: appends are refused until there is"),
-            }
-            // Not more often than the disk could have changed.
-            control.runtime.sleep(RESERVE_WAIT).await;
-            if !disk.is_short() {
-                mend.notified().await;
-            }
-        }
-    };
-    or(keep, control.gates.internals.closing()).await;
-}
-
-/// Reads what the last run left and gives every shard its first image.
-async fn boot(
-    control: &Rc<Control>,
-    disk: &ShardDisk,
-    config: &Arc<BrokerConfig>,
-    listeners: &[ListenerInfo],
-    metrics: &Metrics,
-) -> Result<DataDir<ShardDisk>, StartError> {
-    let data_dir = DataDir::open(disk.clone(), &config.data_dir).await.map_err(BootError::from)?;
-    let meta = boot::identify(&data_dir, config.node_id).await?;
-    let metadata = boot::metadata(&data_dir, control.runtime, config, listeners, &meta).await?;
-    let image = Arc::clone(metadata.image());
-    let mut found = data_dir.list_partitions().await.map_err(BootError::from)?;
-    boot::settle(&data_dir, &found, &image, config.node_id).await?;
-    // From now on a crash counts as one.
-    let is_clean = data_dir.take_clean_mark().await.map_err(BootError::from)?;
-    let ends = data_dir.read_log_ends().await.map_err(BootError::from)?;
-    let (runtime, node_id) = (&control.runtime, config.node_id);
-    let settled = boot::settle_journals(&data_dir, runtime, &image, node_id, &ends, is_clean).await?;
-    metrics.journal_damage.set(settled.damage_count);
-    let mut made = settled.made;
-    // Where another topic's directory had the name, what the checkpoints say is of that one.
-    made.retain(|dir| found.binary_search_by(|known| known.dir_name.cmp(&dir.dir_name)).is_err());
-    found.extend(made);
-    let opened = Checkpoints::open(data_dir.clone(), Arc::clone(&image), &found, ends).await;
-    let checkpoints = opened.map_err(BootError::from)?;
-    let left = boot::read(&checkpoints, is_clean);
-    control.checkpoints.replace(Some(Rc::clone(&checkpoints)));
-    let update = ImageUpdate { image, change: ImageChange::First(Arc::new(left)) };
-    if control.publish(&update).await.is_err() {
-        return Err(StartError::Ended);
-    }
-    let (commands, publisher) = (Rc::clone(&control.commands), Rc::clone(control));
-    let writer = metadata.run(commands, async move |image, delta| {
-        if let Err(error) = checkpoints.follow(&image, &delta).await {
-            // The next start finds out by the ids of the directories.
-            tracing::warn!(%error, "offsets of deleted topics are still in the checkpoints");
-        }
-        publisher.publish(&ImageUpdate { image, change: ImageChange::Delta(delta) }).await.is_ok()
-    });
-    spawn_inside(&control.runtime, &control.gates.drivers, writer);
-    Ok(data_dir)
 }

@@ -115,6 +115,18 @@ pub struct Report {
 }
 
 impl Report {
+    /// Of two directories.
+    pub fn merge(&mut self, other: Self) {
+        self.findings.extend(other.findings);
+        self.partitions += other.partitions;
+        self.batches += other.batches;
+        self.bytes += other.bytes;
+        self.journals += other.journals;
+        self.journal_records += other.journal_records;
+        self.bad_checkpoints.extend(other.bad_checkpoints);
+        self.damaged.extend(other.damaged);
+    }
+
     pub fn damage_count(&self) -> usize {
         self.findings.iter().filter(|finding| finding.is_damage()).count()
     }
@@ -202,6 +214,10 @@ pub async fn check<D: Disk, R: Runtime>(
             let finding = match dir.name.kind {
                 DirKind::Stray => {
                     Finding::note(&path, "a stray directory, put aside", "nothing: it is yours to remove")
+                }
+                DirKind::Future => {
+                    let reason = "a copy of a partition that is being moved here";
+                    Finding::note(&path, reason, "the move goes on")
                 }
                 DirKind::Deleted | DirKind::Partition => {
                     Finding::note(&path, "what is left of a deleted topic", "it is removed")

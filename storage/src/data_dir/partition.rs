@@ -4,6 +4,7 @@
 //! <topic>-<partition>                      a partition
 //! <topic>-<partition>.<32 hex>-delete      on its way out
 //! <topic>-<partition>.<32 hex>-stray       found and not known to the metadata
+//! <topic>-<partition>.<32 hex>-future      a copy that is to take the place of the partition in another directory
 //! ```
 //! `partition.metadata`, text: `version: 0`, `topic_id: <id>`.
 
@@ -24,6 +25,7 @@ use super::DataDir;
 pub const PARTITION_METADATA_FILE: &str = "partition.metadata";
 pub const DELETE_SUFFIX: &str = "-delete";
 pub const STRAY_SUFFIX: &str = "-stray";
+pub const FUTURE_SUFFIX: &str = "-future";
 /// Directories that are looked into at the same time: each look is a row of small waits for the disk.
 const DIRS_AT_ONCE: usize = 32;
 /// More than there is in a file with a topic's id.
@@ -46,6 +48,8 @@ pub enum DirKind {
     Deleted,
     /// Put aside: an operator decides.
     Stray,
+    /// A copy under way of a partition in another directory.
+    Future,
 }
 
 /// A partition's directory as found.
@@ -69,6 +73,8 @@ pub fn parse_dir_name(name: &str) -> Option<DirName> {
         (strip_unique(stem)?, DirKind::Deleted)
     } else if let Some(stem) = name.strip_suffix(STRAY_SUFFIX) {
         (strip_unique(stem)?, DirKind::Stray)
+    } else if let Some(stem) = name.strip_suffix(FUTURE_SUFFIX) {
+        (strip_unique(stem)?, DirKind::Future)
     } else {
         (name, DirKind::Partition)
     };
@@ -92,6 +98,12 @@ pub fn aside_name(topic: &str, partition: i32, unique: u128, suffix: &str) -> St
     let ending = format!("-{partition}.{unique:032x}{suffix}");
     let topic_bytes = topic.len().min(DIR_NAME_BYTES_MAX - ending.len());
     format!("{}{ending}", &topic[..topic.floor_char_boundary(topic_bytes)])
+}
+
+/// The name for a copy of a partition; `None` where the topic's is too long for one.
+pub fn future_name(topic: &str, partition: i32, unique: u128) -> Option<String> {
+    let name = format!("{topic}-{partition}.{unique:032x}{FUTURE_SUFFIX}");
+    (name.len() <= DIR_NAME_BYTES_MAX).then_some(name)
 }
 
 pub fn encode_metadata(topic_id: Uuid) -> String {

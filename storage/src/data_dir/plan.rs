@@ -9,7 +9,7 @@
 //! | partition, id unknown or of another name | name may be known under another id | put aside |
 //! | partition, id known, partition not | | put aside |
 //! | `-delete` | | delete |
-//! | `-stray` | | leave |
+//! | `-stray`, `-future` | | leave |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub enum Decision {
     PutAside { new_name: String, reason: StrayReason },
     /// Rename and remove; without a new name: remove what was renamed before.
     Delete { new_name: Option<String> },
-    /// Put aside earlier.
+    /// Put aside earlier, or somebody else's to decide.
     Leave,
 }
 
@@ -58,7 +58,8 @@ pub fn plan_directories(
     let ids_by_name: BTreeMap<&str, Uuid> = known.iter().map(|(&id, topic)| (topic.name.as_str(), id)).collect();
     let decide = |dir: &FoundDir| match dir.name.kind {
         DirKind::Deleted => Decision::Delete { new_name: None },
-        DirKind::Stray => Decision::Leave,
+        // Whoever knows where the partition is decides about its copy.
+        DirKind::Stray | DirKind::Future => Decision::Leave,
         DirKind::Partition => decide_partition(dir, known, &ids_by_name, &mut unique),
     };
     found.iter().map(decide).collect()
@@ -114,6 +115,7 @@ mod tests {
             ("b-0".to_owned(), None, false, Decision::Delete { new_name: Some(format!("b-0.{hex}-delete")) }),
             (format!("a-0.{hex}-delete"), Some(id(1)), true, Decision::Delete { new_name: None }),
             (format!("a-0.{hex}-stray"), Some(id(1)), true, Decision::Leave),
+            (format!("a-0.{hex}-future"), Some(id(1)), true, Decision::Leave),
         ] {
             let parsed = parse_dir_name(&name).expect("a partition's name");
             let found = FoundDir { dir_name: name.clone(), name: parsed, topic_id, has_data };

@@ -7,9 +7,9 @@ keys! { KEYS:
     "num.partitions" Int = Some("1"), AtLeast(1), ReadOnly, Acted,
         "Partitions of a topic created without a number of its own.";
     "log.dir" List = Some("walser-data"), FilledList, ReadOnly, Acted,
-        "Data directory, when log.dirs is not set.";
+        "Data directories, when log.dirs is not set.";
     "log.dirs" List = None, AnyList, ReadOnly, Acted,
-        "Data directory; one is supported.";
+        "Data directories.";
     "cordoned.log.dirs" List = Some(""), AnyList, PerBroker, Inert,
         "Log directories that take no new partitions.";
     "log.segment.bytes" Int = Some("1073741824"), AtLeast(1048576), ClusterWide, Acted,

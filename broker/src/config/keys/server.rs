@@ -98,8 +98,8 @@ keys! { KEYS:
         "Metadata log bytes after which a snapshot is written.";
     "metadata.log.max.snapshot.interval.ms" Long = Some("3600000"), AtLeast(0), ReadOnly, Inert,
         "Longest time between metadata snapshots while there are changes.";
-    "metadata.log.dir" String = None, Any, ReadOnly, Inert,
-        "Directory of the metadata log; it lies in the data directory.";
+    "metadata.log.dir" String = None, Any, ReadOnly, Acted,
+        "Directory of the metadata log; unset, the first of log.dirs.";
     "metadata.log.segment.bytes" Int = Some("1073741824"), AtLeast(8388608), ReadOnly, Inert,
         "Size at which the metadata log starts a new file.";
     "metadata.log.segment.ms" Long = Some("604800000"), Any, ReadOnly, Inert,

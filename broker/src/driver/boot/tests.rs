@@ -63,7 +63,8 @@ fn journals_are_replayed_after_a_crash_only_and_gone_in_any_case() {
             let other = Uuid::from_bytes([9; 16]);
             write_journal(&disk, &runtime, &[(topic_id, 0), (topic_id, 1), (topic_id, 2), (other, 0)]).await;
             let data_dir = DataDir::at(disk.clone(), DATA);
-            let settled = settle_journals(&data_dir, &runtime, &image, NODE, &LogEnds::new(), is_clean).await;
+            let settled =
+                settle_journals(&data_dir, &runtime, &known_topics(&image, NODE), &LogEnds::new(), is_clean).await;
             let made = settled.unwrap().made;
             let found = data_dir.list_partitions().await.unwrap();
             assert_eq!(made, found);
@@ -88,13 +89,15 @@ fn a_damaged_journal_costs_what_is_behind_it() {
         let dir = folder(Path::new(DATA), 3);
         let entries = disk.list_dir(&dir).await.unwrap();
         disk.flip_bit(&dir.join(&entries[0].name), 50, 1).unwrap();
-        let settled = settle_journals(&data_dir, &runtime, &image, NODE, &LogEnds::new(), false).await.unwrap();
+        let settled =
+            settle_journals(&data_dir, &runtime, &known_topics(&image, NODE), &LogEnds::new(), false).await.unwrap();
         assert_eq!(settled.damage_count, 1);
         let mark = DamageMark::read(&disk, &data_dir.partition_path("a", 0)).await.unwrap();
         assert!(mark.is_some_and(|mark| mark.end_offset.is_none() && mark.path.starts_with(&dir)));
         let left = disk.list_dir(&Path::new(DATA).join(JOURNAL_DIR)).await.unwrap();
         assert_eq!(left.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(), ["3.damaged"]);
-        let settled = settle_journals(&data_dir, &runtime, &image, NODE, &LogEnds::new(), false).await.unwrap();
+        let settled =
+            settle_journals(&data_dir, &runtime, &known_topics(&image, NODE), &LogEnds::new(), false).await.unwrap();
         assert_eq!((settled.damage_count, settled.made.len()), (0, 0), "once");
     });
 }
@@ -109,4 +112,118 @@ fn a_journal_serves_the_logs_of_its_shard() {
     all.sort();
     assert_eq!(all, behind(0, None));
     assert_eq!((all.len(), behind(1, Some(3)).len(), behind(1, Some(1)).len()), (6, 2, 0));
+}
+
+/// /a and /b with partitions of one topic, and a journal in each.
+struct TwoDirs {
+    runtime: SimulatedRuntime,
+    disk: SimulatedDisk,
+    log_dirs: LogDirs,
+    image: Arc<MetadataImage>,
+    topic_id: TopicId,
+}
+
+impl TwoDirs {
+    fn new() -> Self {
+        let runtime = SimulatedRuntime::new(1);
+        let disk = SimulatedDisk::new(&runtime);
+        let topic_id = TopicId::from_wire(Uuid::from_bytes([7; 16])).unwrap();
+        let log_dirs = LogDirs::new(&["/a".into(), "/b".into()], Path::new("/a"), 0);
+        let mut builder = ImageBuilder::new(&image(topic_id));
+        let node = BrokerId::from_wire(NODE).unwrap();
+        let partition = |partition_index| {
+            MetadataRecord::Partition(PartitionRecord {
+                topic_id,
+                partition_index,
+                replicas: vec![node],
+                in_sync_replicas: vec![node],
+                leader: Some(node),
+                leader_epoch: LeaderEpoch::ZERO,
+                partition_epoch: 0,
+                directories: vec![DirectoryId::UNASSIGNED],
+            })
+        };
+        builder.replay_batch(&[partition(2), partition(3)]).unwrap();
+        let image = Arc::new(builder.image().clone());
+        Self { runtime, disk, log_dirs, image, topic_id }
+    }
+
+    fn dir(&self, path: &str) -> DataDir<SimulatedDisk> {
+        DataDir::at(self.disk.clone(), path)
+    }
+
+    async fn settle(&self) -> Result<Settled<SimulatedDisk>, BootError> {
+        let dirs = (0..).map(LogDirIndex::new).zip(["/a", "/b"].map(|path| self.dir(path))).collect();
+        settle_all(&self.log_dirs, dirs, &self.runtime, &self.image, NODE).await
+    }
+
+    fn id(&self, index: i32) -> PartitionId {
+        PartitionId { topic_id: self.topic_id, index }
+    }
+
+    async fn make(&self, path: &str, partition: i32) {
+        let data_dir = self.dir(path);
+        self.disk.create_dir_all(&Path::new(path).join(JOURNAL_DIR)).await.unwrap();
+        data_dir.create_partition("a", partition, self.topic_id.get()).await.unwrap();
+    }
+
+    async fn journal(&self, path: &str, partitions: &[i32]) {
+        let dir = folder(Path::new(path), 0);
+        let options = WalOptions { dir, first_file_bytes: 64 << 10, file_bytes: 64 << 10, spares_max: 0, salt_seed: 1 };
+        let (wal, _) = Wal::open(self.disk.clone(), self.runtime.clone(), options, |_, _| {}).await.unwrap();
+        for &partition in partitions {
+            let place = SegmentBytes { topic_id: self.topic_id.get(), partition, base_offset: 0, position: 0 };
+            wal.append_committed([&place.encode_head(Piece::Batch)[..], b"x"].concat().into()).await.unwrap();
+        }
+        wal.close().await.unwrap();
+    }
+
+    async fn has_segment(&self, path: &str, partition: i32) -> bool {
+        let dir = self.dir(path).partition_path("a", partition);
+        let entries = self.disk.list_dir(&dir).await.unwrap_or_default();
+        entries.iter().any(|entry| entry.name.ends_with(".log"))
+    }
+}
+
+#[test]
+fn each_directory_keeps_its_own() {
+    // Rule: a journal concerns the logs of its own directory; one that was gone with the power is made anew where its journal
+    // is; each directory has its own clean mark.
+    let world = TwoDirs::new();
+    world.runtime.clone().block_on(async {
+        world.make("/a", 0).await;
+        world.make("/b", 2).await;
+        world.journal("/a", &[0, 2]).await;
+        world.journal("/b", &[0, 2, 3]).await;
+        let settled = world.settle().await.unwrap();
+        let homes = [(0, 0), (2, 1), (3, 1)].map(|(index, dir)| (world.id(index), LogDirIndex::new(dir)));
+        assert_eq!(settled.homes, Homes::from(homes));
+        for (path, partition, want) in
+            [("/a", 0, true), ("/a", 2, false), ("/b", 0, false), ("/b", 2, true), ("/b", 3, true)]
+        {
+            assert_eq!(world.has_segment(path, partition).await, want, "{path} {partition}");
+        }
+        world.dir("/b").write_clean_mark(-1).await.unwrap();
+        let settled = world.settle().await.unwrap();
+        assert_eq!(settled.online.values().map(|dir| dir.is_clean).collect::<Vec<_>>(), [false, true]);
+    });
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_leaves_the_others() {
+    // Rule: it is offline, and nothing in it has a home; not so the one with the metadata log, which stops the start.
+    let world = TwoDirs::new();
+    world.runtime.clone().block_on(async {
+        world.make("/a", 0).await;
+        // There is no /b.
+        let settled = world.settle().await.unwrap();
+        assert_eq!(settled.online.keys().copied().collect::<Vec<_>>(), [LogDirIndex::new(0)]);
+        assert_eq!(settled.homes, Homes::from([(world.id(0), LogDirIndex::new(0))]));
+        assert!(world.log_dirs.dir(LogDirIndex::new(1)).is_offline());
+    });
+    let world = TwoDirs::new();
+    world.runtime.clone().block_on(async {
+        world.make("/b", 2).await;
+        assert!(matches!(world.settle().await, Err(BootError::DataDir(DataDirError::Disk(_)))));
+    });
 }

@@ -1,4 +1,5 @@
-//! The journal of a shard: begun before its first log is opened, ended after the last one is closed.
+//! The journals of a shard, one in each log directory: begun before the first log there is opened, ended after the last one
+//! is closed.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -9,8 +10,9 @@ use walser_storage::journal::{Journal, JournalHandle, JournalOptions, folder};
 use walser_storage::runtime::Runtime;
 
 use super::{Partition, PartitionId, Partitions};
+use crate::log_dirs::LogDirIndex;
 
-/// What a shard's journal may take.
+/// What a shard's journal in one directory may take.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalSettings {
     /// The shard's: its folder.
@@ -28,50 +30,81 @@ pub struct JournalSettings {
 /// A commit that takes so long is spoken of.
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
-/// The journal while there is one.
-pub(super) type JournalSlot<D, R> = RefCell<Option<Journal<D, R>>>;
+/// The journal of one directory.
+pub(super) type JournalSlot<D, R> = RefCell<JournalState<D, R>>;
+
+#[derive(Default)]
+pub(super) enum JournalState<D: Disk, R: Runtime> {
+    /// No log needed it so far.
+    #[default]
+    NotBegun,
+    Open(Journal<D, R>),
+    /// It could not be begun, or has ended.
+    Absent,
+}
+
+impl<D: Disk, R: Runtime> JournalState<D, R> {
+    fn open(&self) -> Option<&Journal<D, R>> {
+        match self {
+            Self::Open(journal) => Some(journal),
+            Self::NotBegun | Self::Absent => None,
+        }
+    }
+}
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
-    /// Begins the journal. Without one, because a disk is full for instance, logs commit for themselves: slower, and no less
-    /// durable.
-    pub(super) async fn start_journal(&self) {
+    /// Begins the journals of directories that have none yet, before the first log in them is opened.
+    pub(super) async fn start_journals(&self, dirs: impl IntoIterator<Item = LogDirIndex>) {
+        for dir in dirs {
+            let is_begun = !matches!(*self.journals[dir.index()].borrow(), JournalState::NotBegun);
+            if !is_begun {
+                let begun = self.start_journal(dir).await;
+                *self.journals[dir.index()].borrow_mut() = begun;
+            }
+        }
+    }
+
+    /// Without one, because a disk is full for instance, logs commit for themselves: slower, and no less durable.
+    async fn start_journal(&self, dir: LogDirIndex) -> JournalState<D, R> {
         let settings = self.settings.journal;
         let mut seed = [0; 8];
         let seeded = getrandom::fill(&mut seed);
+        let data_dir = self.data_dir(dir);
         let options = JournalOptions {
-            dir: folder(self.settings.data_dir.path(), settings.number),
+            dir: folder(data_dir.path(), settings.number),
             live_bytes_max: settings.live_bytes_max,
             staged_bytes_max: settings.staged_bytes_max,
             batch_bytes_max: settings.batch_bytes_max,
             shard_count: settings.shard_count,
             salt_seed: u64::from_ne_bytes(seed),
         };
+        let path = options.dir.clone();
         let opened = match seeded {
-            Ok(()) => Journal::open(self.disk.clone(), self.runtime.clone(), options).await.map_err(|e| e.to_string()),
+            Ok(()) => {
+                Journal::open(data_dir.disk().clone(), self.runtime.clone(), options).await.map_err(|e| e.to_string())
+            }
             Err(error) => Err(format!("no random numbers from the kernel: {error}")),
         };
         match opened {
-            Ok(journal) => *self.journal.borrow_mut() = Some(journal),
+            Ok(journal) => JournalState::Open(journal),
             Err(error) => {
-                tracing::error!(
-                    journal = settings.number,
-                    error,
-                    "no journal: every log commits for itself until a restart"
-                );
+                let path = path.display();
+                tracing::error!(%path, error, "no journal: every log commits for itself until a restart");
+                JournalState::Absent
             }
         }
     }
 
-    pub(super) fn journal_of(&self, id: PartitionId) -> Option<JournalHandle<D, R>> {
-        let journal = self.journal.borrow().clone()?;
+    pub(super) fn journal_of(&self, id: PartitionId, dir: LogDirIndex) -> Option<JournalHandle<D, R>> {
+        let journal = self.journals[dir.index()].borrow().open()?.clone();
         let topic_id: Uuid = id.topic_id.get();
         Some(JournalHandle { journal, topic_id, partition: id.index })
     }
 
-    /// Ends the journal. False when it had failed.
-    pub(super) async fn end_journal(&self) -> bool {
-        let journal = self.journal.borrow_mut().take();
-        let Some(journal) = journal else { return true };
+    /// Ends the journal of a directory. False when it had failed.
+    pub(super) async fn end_journal(&self, dir: LogDirIndex) -> bool {
+        let state = self.journals[dir.index()].replace(JournalState::Absent);
+        let Some(journal) = state.open() else { return true };
         match journal.close().await {
             Ok(()) => true,
             Err(error) => {
@@ -81,8 +114,11 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         }
     }
 
-    pub(super) fn has_journal_failed(&self) -> bool {
-        self.journal.borrow().as_ref().is_some_and(|journal| journal.failure().is_some())
+    /// By directory, whether the shard's journal in it takes nothing any more.
+    pub(super) fn failed_journals(&self) -> Vec<bool> {
+        let has_failed =
+            |slot: &JournalSlot<D, R>| slot.borrow().open().is_some_and(|journal| journal.failure().is_some());
+        self.journals.iter().map(has_failed).collect()
     }
 
     /// A round of a log that the disk takes long over; `slowest` of all.
@@ -112,21 +148,32 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         is_worth
     }
 
-    /// What the journal has done and holds.
-    pub(super) fn publish_journal(&self) {
-        let journal = self.journal.borrow();
-        let Some(journal) = journal.as_ref() else { return };
+    /// What the journals have done and hold.
+    pub(super) fn publish_journals(&self) {
         let metrics = &self.settings.metrics;
-        metrics.journal_commits.add(journal.take_commit_count());
-        let age = journal.commit_age();
-        metrics.journal_commit_age_ms.set(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-        metrics.journal_failed.set(u64::from(journal.failure().is_some()));
-        metrics.journal_stalled.set(u64::from(journal.is_stalled()));
-        if self.is_worth_saying(&self.slow_commit_said, age) {
-            let (number, seconds) = (self.settings.journal.number, age.as_secs_f64());
+        let (mut slowest, mut has_failed, mut is_stalled) = (Duration::ZERO, false, false);
+        let (mut live_bytes, mut staged_bytes) = (0, 0);
+        for (slot, (_, log_dir)) in self.journals.iter().zip(self.settings.log_dirs.iter()) {
+            let slot = slot.borrow();
+            let Some(journal) = slot.open() else { continue };
+            metrics.journal_commits.add(journal.take_commit_count());
+            slowest = slowest.max(journal.commit_age());
+            if let Some(failure) = journal.failure() {
+                has_failed = true;
+                log_dir.fail(&failure.to_string());
+            }
+            is_stalled |= journal.is_stalled();
+            live_bytes += journal.live_bytes();
+            staged_bytes += journal.staged_bytes() as u64;
+        }
+        metrics.journal_commit_age_ms.set(u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX));
+        metrics.journal_failed.set(u64::from(has_failed));
+        metrics.journal_stalled.set(u64::from(is_stalled));
+        if self.is_worth_saying(&self.slow_commit_said, slowest) {
+            let (number, seconds) = (self.settings.journal.number, slowest.as_secs_f64());
             tracing::warn!(journal = number, seconds, "the disk keeps a commit waiting, and every append behind it");
         }
-        metrics.journal_live_bytes.set(journal.live_bytes());
-        metrics.journal_staged_bytes.set(journal.staged_bytes() as u64);
+        metrics.journal_live_bytes.set(live_bytes);
+        metrics.journal_staged_bytes.set(staged_bytes);
     }
 }

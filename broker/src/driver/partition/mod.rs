@@ -14,7 +14,7 @@ mod rest;
 mod waiter;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,7 @@ use walser_storage::runtime::{Instant, Runtime};
 use crate::config::topic::{Durability, TopicConfig};
 use crate::driver::checkpoints::LogOffsets;
 use crate::driver::timer::Timer;
+use crate::log_dirs::{LogDirIndex, LogDirs};
 use crate::metrics::ShardMetrics;
 
 pub use journal::JournalSettings;
@@ -49,6 +50,8 @@ pub struct PartitionId {
 pub struct Partition<D: Disk, R: Runtime> {
     pub id: PartitionId,
     pub topic: Arc<str>,
+    /// Where its log is.
+    pub dir: LogDirIndex,
     pub log: Log<D, R>,
     pub leader_epoch: Cell<i32>,
     config: RefCell<Rc<TopicConfig>>,
@@ -68,6 +71,7 @@ impl<D: Disk, R: Runtime> Partition<D, R> {
     pub fn offsets(&self) -> LogOffsets {
         LogOffsets {
             id: self.id,
+            dir: self.dir,
             topic: Arc::clone(&self.topic),
             recovery_point: self.log.recovery_point(),
             log_start_offset: self.log.log_start_offset(),
@@ -100,7 +104,10 @@ impl<D: Disk, R: Runtime> Partition<D, R> {
 
 /// What the partitions of a shard share.
 pub struct PartitionSettings<D> {
-    pub data_dir: DataDir<D>,
+    /// Those of `log.dirs`, in order, each with a disk of its own.
+    pub data_dirs: Vec<DataDir<D>>,
+    /// The same, as all shards see them.
+    pub log_dirs: Arc<LogDirs>,
     pub node_id: i32,
     /// What the records of one batch may take in memory.
     pub decompressed_bytes_max: usize,
@@ -115,17 +122,17 @@ pub struct PartitionSettings<D> {
 
 /// All partitions of one shard.
 pub struct Partitions<D: Disk, R: Runtime> {
-    pub disk: D,
     pub runtime: R,
     /// Deadlines of everything that waits on this shard.
     pub timer: Rc<Timer<R>>,
     pub settings: PartitionSettings<D>,
     by_id: RefCell<BTreeMap<PartitionId, Rc<Partition<D, R>>>>,
-    /// Ours, but their logs could not be opened.
-    failed: RefCell<BTreeSet<PartitionId>>,
+    /// Ours, but their logs could not be opened. Without a directory: the one that may have it is not online.
+    failed: RefCell<BTreeMap<PartitionId, Option<LogDirIndex>>>,
     budget: Rc<TailBudget>,
     open_files: Rc<OpenFiles<D::File>>,
-    journal: JournalSlot<D, R>,
+    /// One for each directory.
+    journals: Vec<JournalSlot<D, R>>,
     /// How slow the journal's commit was that was last spoken of, and a log's own.
     slow_commit_said: Cell<Duration>,
     slow_log_said: Cell<Duration>,
@@ -140,11 +147,11 @@ pub struct Partitions<D: Disk, R: Runtime> {
 }
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
-    pub fn new(disk: D, runtime: R, settings: PartitionSettings<D>) -> Rc<Self> {
+    pub fn new(runtime: R, settings: PartitionSettings<D>) -> Rc<Self> {
         let budget = TailBudget::new(settings.tail_bytes_max);
         let open_files = OpenFiles::new(settings.open_files_max);
+        let journals = settings.data_dirs.iter().map(|_| JournalSlot::default()).collect();
         Rc::new(Self {
-            disk,
             timer: Timer::new(runtime.clone()),
             runtime,
             settings,
@@ -152,7 +159,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             failed: RefCell::default(),
             budget,
             open_files,
-            journal: JournalSlot::default(),
+            journals,
             slow_commit_said: Cell::new(Duration::ZERO),
             slow_log_said: Cell::new(Duration::ZERO),
             parked: RefCell::default(),
@@ -170,9 +177,17 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     /// The partition a request names; what is not here has moved or is gone, which one error says.
     pub fn leader(&self, id: PartitionId) -> Result<Rc<Partition<D, R>>, ErrorCode> {
         self.find(id).ok_or_else(|| {
-            let is_offline = self.failed.borrow().contains(&id);
+            let is_offline = self.failed.borrow().contains_key(&id);
             if is_offline { ErrorCode::KafkaStorageError } else { ErrorCode::NotLeaderOrFollower }
         })
+    }
+
+    /// A directory, with its disk.
+    ///
+    /// # Panics
+    /// When there is no such directory.
+    pub fn data_dir(&self, dir: LogDirIndex) -> &DataDir<D> {
+        &self.settings.data_dirs[dir.index()]
     }
 
     /// In ascending order of topic id and index.
@@ -193,13 +208,13 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let metrics = &self.settings.metrics;
         let (mut log_bytes, mut offline, mut without_room) = (0, self.failed.borrow().len(), 0_usize);
         let mut slowest: Option<(Duration, &Partition<D, R>)> = None;
-        let has_journal_failed = self.has_journal_failed();
+        let has_failed = self.failed_journals();
         let by_id = self.by_id.borrow();
         for partition in by_id.values() {
             let log = &partition.log;
             log_bytes += log.size_bytes();
             // Of a log behind a journal that has failed the next append finds out.
-            let is_behind = has_journal_failed && partition.config().durability == Durability::Flushed;
+            let is_behind = has_failed[partition.dir.index()] && partition.config().durability == Durability::Flushed;
             offline += usize::from(is_behind || log.offline().is_some());
             without_room += usize::from(log.is_unavailable());
             metrics.commits.add(log.take_commit_count());
@@ -211,11 +226,12 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         metrics.partitions_led.set(by_id.len() as u64);
         metrics.partitions_offline.set(offline as u64);
         metrics.logs_without_room.set(without_room as u64);
-        metrics.disk_short.set(u64::from(self.disk.is_short()));
+        let is_short = self.settings.data_dirs.iter().any(|data_dir| data_dir.disk().is_short());
+        metrics.disk_short.set(u64::from(is_short));
         metrics.log_bytes.set(log_bytes);
         metrics.compaction_idle_ms.set(self.compaction_idle_ms().unwrap_or(0));
         self.publish_slow_log(slowest);
-        self.publish_journal();
+        self.publish_journals();
         self.publish_caches();
         self.settings.metrics.fetch_purgatory.set(self.parked.borrow().len() as u64);
     }

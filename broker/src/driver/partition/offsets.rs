@@ -9,6 +9,7 @@ use walser_storage::runtime::Runtime;
 use super::{Partition, PartitionId, Partitions};
 use crate::driver::checkpoints::LogOffsets;
 use crate::error::Refusal;
+use crate::log_dirs::LogDirIndex;
 
 /// An offset by timestamp, or by one of Kafka's special ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,7 @@ pub struct ActiveProducer {
 pub struct LogSize {
     pub topic: std::sync::Arc<str>,
     pub partition: PartitionId,
+    pub dir: LogDirIndex,
     pub bytes: u64,
 }
 
@@ -161,6 +163,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             .map(|partition| LogSize {
                 topic: std::sync::Arc::clone(&partition.topic),
                 partition: partition.id,
+                dir: partition.dir,
                 bytes: partition.log.size_bytes(),
             })
             .collect()

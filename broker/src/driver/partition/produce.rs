@@ -168,7 +168,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     fn check(&self, part: ProducePart, acks: i16, now_ms: i64) -> Result<Ready<D, R>, Refusal> {
         let ProducePart { slot, partition, records } = part;
         let partition = self.leader(partition).map_err(Refusal::of)?;
-        if self.disk.is_short() {
+        if self.data_dir(partition.dir).disk().is_short() {
             let message = "the disk is full: nothing is appended until there is room again";
             return Err(Refusal::with_message(ErrorCode::KafkaStorageError, message));
         }

@@ -1,7 +1,7 @@
 //! Makes the shard's logs match a metadata image: opens, creates, reconfigures, deletes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -25,6 +25,7 @@ use super::{Partition, PartitionId, Partitions, Waiters};
 use crate::config::topic::{Durability, TimestampType, TopicConfig};
 use crate::driver::checkpoints::LogOffsets;
 use crate::driver::side_by_side::SideBySide;
+use crate::log_dirs::LogDirIndex;
 
 /// Logs that are opened, closed or deleted at the same time: each is a row of small waits for the disk.
 const LOGS_AT_ONCE: usize = 32;
@@ -35,11 +36,21 @@ const SYNC_ALL_FROM: usize = 128;
 /// Directories that are listed together: what is in them takes memory until their logs are open.
 const LISTED_AT_ONCE: usize = 1024;
 
+/// In which directory each partition's log is, or is to be made. Of a partition that is not there the directory is not online.
+pub type Homes = BTreeMap<PartitionId, LogDirIndex>;
+
 /// What the last run left for the logs, read once at start.
 #[derive(Debug, Default)]
 pub struct Boot {
     /// Directories have just been held against the metadata: those that are there are the topics'.
     pub is_start: bool,
+    /// One for each directory; nothing is known of one that is not there.
+    pub dirs: Vec<DirBoot>,
+}
+
+/// What it left in one directory.
+#[derive(Debug, Default)]
+pub struct DirBoot {
     /// The last stop was a clean one.
     pub is_clean: bool,
     pub recovery_points: OffsetCheckpoint,
@@ -92,10 +103,19 @@ impl TopicConfigs {
     }
 }
 
+/// A log that is to be opened.
+struct Wanted<'a> {
+    id: PartitionId,
+    topic: &'a Arc<str>,
+    leader_epoch: i32,
+    dir: LogDirIndex,
+}
+
 /// A log that was opened, or why not.
 struct Opened<D: Disk, R: Runtime> {
     id: PartitionId,
     topic: Arc<str>,
+    dir: LogDirIndex,
     leader_epoch: i32,
     config: Rc<TopicConfig>,
     /// With whether it is to be used only once everything is flushed.
@@ -110,22 +130,37 @@ struct Finding {
     defers_sync: bool,
 }
 
+/// Where a directory is that was put aside; `None` when it is where it was.
+type Aside<D> = Option<(DataDir<D>, String)>;
+
 type Opening<D, R> = SideBySide<R, Opened<D, R>>;
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
-    /// Opens every partition of the first image, and the journal before.
-    pub async fn open_all(&self, image: &MetadataImage, boot: &Boot, assignment: &impl Assignment) {
-        self.start_journal().await;
-        self.open_topics(image.topics(), boot, assignment).await;
+    /// Opens every partition of the first image.
+    pub async fn open_all(&self, image: &MetadataImage, boot: &Boot, homes: &Homes, assignment: &impl Assignment) {
+        if let [(only, log_dir)] = self.settings.log_dirs.iter().collect::<Vec<_>>()[..]
+            && !log_dir.is_offline()
+        {
+            // It will be needed. Of several directories perhaps not all have logs of this shard.
+            self.start_journals([only]).await;
+        }
+        self.open_topics(image.topics(), boot, homes, assignment).await;
     }
 
-    /// Goes from the image before `delta` to the one after it. When it returns, requests see the new state.
-    pub async fn apply(&self, image: &MetadataImage, delta: &MetadataDelta, assignment: &impl Assignment) {
+    /// Goes from the image before `delta` to the one after it. `homes` are those of new partitions. When it returns, requests
+    /// see the new state.
+    pub async fn apply(
+        &self,
+        image: &MetadataImage,
+        delta: &MetadataDelta,
+        homes: &Homes,
+        assignment: &impl Assignment,
+    ) {
         self.delete_topics(delta.topics_deleted.iter()).await;
         let fresh = Boot::default();
         let created = delta.topics_created.iter();
         let changed = delta.topics_changed.iter().map(|change| &change.after);
-        self.open_topics(created.chain(changed.clone()), &fresh, assignment).await;
+        self.open_topics(created.chain(changed.clone()), &fresh, homes, assignment).await;
         for topic in changed {
             self.follow_epochs(topic);
         }
@@ -134,58 +169,63 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         }
     }
 
-    /// Closes every log; the offsets of those that closed cleanly, and whether all did.
-    pub async fn close_all(&self) -> (Vec<ClosedLog>, bool) {
+    /// Closes every log; the offsets of those that closed cleanly, and the directories in which not all did.
+    pub async fn close_all(&self) -> (Vec<ClosedLog>, BTreeSet<LogDirIndex>) {
         self.stop_waiting();
         self.tasks.close_and_wait().await;
         let mut closing = SideBySide::new(&self.runtime, LOGS_AT_ONCE);
         let mut results = Vec::new();
-        for partition in self.all() {
-            results.extend(closing.start(close(partition)).await);
+        let partitions = self.all();
+        for partition in &partitions {
+            results.extend(closing.start(close(Rc::clone(partition))).await);
         }
         while let Some(result) = closing.next().await {
             results.push(result);
         }
-        let count = results.len();
-        let closed: Vec<_> = results.into_iter().filter_map(|result| result.ok().flatten()).collect();
-        let is_ended = self.end_journal().await;
-        let is_clean = is_ended && closed.len() == count && self.failed.borrow().is_empty();
-        (closed, is_clean)
+        let mut unclean: BTreeSet<LogDirIndex> = self.failed.borrow().values().filter_map(|dir| *dir).collect();
+        let mut closed = Vec::with_capacity(results.len());
+        for (partition, result) in partitions.iter().zip(results) {
+            match result.ok().flatten() {
+                Some(log) => closed.push(log),
+                None => drop(unclean.insert(partition.dir)),
+            }
+        }
+        for (dir, _) in self.settings.log_dirs.iter() {
+            if !self.end_journal(dir).await {
+                unclean.insert(dir);
+            }
+        }
+        (closed, unclean)
     }
 
     async fn open_topics<'a>(
         &self,
         topics: impl Iterator<Item = &'a Arc<TopicImage>>,
         boot: &Boot,
+        homes: &Homes,
         assignment: &impl Assignment,
     ) {
-        let mut wanted = Vec::new();
-        for topic in topics {
-            for (index, image) in (0..).zip(&topic.partitions) {
-                let id = PartitionId { topic_id: topic.topic_id, index };
-                let is_ours = image.leader.is_some_and(|leader| leader.get() == self.settings.node_id);
-                if is_ours && assignment.owns(id) && self.find(id).is_none() {
-                    wanted.push((id, &topic.name, image.leader_epoch.get()));
-                }
-            }
-        }
-        let defers_sync = boot.is_start && self.disk.syncs_all() && wanted.len() >= SYNC_ALL_FROM;
+        let wanted = self.wanted(topics, homes, assignment);
+        let used: BTreeSet<LogDirIndex> = wanted.iter().map(|wanted| wanted.dir).collect();
+        self.start_journals(used).await;
+        let defers_sync = boot.is_start && wanted.len() >= SYNC_ALL_FROM;
         let mut found = Vec::new();
         let mut opening = Opening::new(&self.runtime, LOGS_AT_ONCE);
         let mut config_of: Option<TopicConfigs> = None;
         for part in wanted.chunks(LISTED_AT_ONCE) {
-            let path =
-                |(id, topic, _): &(PartitionId, &Arc<str>, i32)| self.settings.data_dir.partition_path(topic, id.index);
+            let path = |Wanted { id, topic, dir, .. }: &Wanted<'_>| self.data_dir(*dir).partition_path(topic, id.index);
             let paths = if boot.is_start { part.iter().map(path).collect() } else { Vec::new() };
             // Where that fails each log finds out for itself what is wrong.
-            let mut lists = self.disk.list_dirs(paths).await.unwrap_or_default().into_iter();
-            for &(id, topic, leader_epoch) in part {
-                let configs = TopicConfigs::of(&mut config_of, topic, assignment);
+            let mut lists = self.settings.data_dirs[0].disk().list_dirs(paths).await.unwrap_or_default().into_iter();
+            for wanted in part {
+                let configs = TopicConfigs::of(&mut config_of, wanted.topic, assignment);
                 let config = Rc::clone(&configs.topic);
+                let defers_sync = defers_sync && self.data_dir(wanted.dir).disk().syncs_all();
                 let finding = Finding { entries: lists.next().flatten(), defers_sync };
-                let log = self.open(id, topic, boot, Rc::clone(&configs.log), finding);
+                let log = self.open(wanted, boot, Rc::clone(&configs.log), finding);
+                let Wanted { id, topic, leader_epoch, dir } = *wanted;
                 let topic = Arc::clone(topic);
-                let opened = async move { Opened { id, topic, leader_epoch, config, log: log.await } };
+                let opened = async move { Opened { id, topic, dir, leader_epoch, config, log: log.await } };
                 // A task that was given up leaves its partition without a log: the broker is ending.
                 found.extend(opening.start(opened).await.and_then(Result::ok));
             }
@@ -193,43 +233,81 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         while let Some(opened) = opening.next().await {
             found.extend(opened.ok());
         }
-        let needs_sync = found.iter().any(|opened| opened.log.as_ref().is_ok_and(|(_, needs_sync)| *needs_sync));
-        let synced = if needs_sync { self.disk.sync_all(self.settings.data_dir.path()).await } else { Ok(()) };
-        for mut opened in found {
-            if let (Ok((_, true)), Err(error)) = (&opened.log, &synced) {
-                let error = std::io::Error::new(error.kind(), error.to_string());
-                opened.log = Err(DiskError::new("sync all of", self.settings.data_dir.path(), error).into());
-            }
+        self.sync_all(&mut found).await;
+        for opened in found {
             self.add(opened);
+        }
+    }
+
+    /// What of these topics is this shard's and has no log. What has no directory is noted as failed.
+    fn wanted<'a>(
+        &self,
+        topics: impl Iterator<Item = &'a Arc<TopicImage>>,
+        homes: &Homes,
+        assignment: &impl Assignment,
+    ) -> Vec<Wanted<'a>> {
+        let mut wanted = Vec::new();
+        for topic in topics {
+            for (index, image) in (0..).zip(&topic.partitions) {
+                let id = PartitionId { topic_id: topic.topic_id, index };
+                let is_ours = image.leader.is_some_and(|leader| leader.get() == self.settings.node_id);
+                if !is_ours || !assignment.owns(id) || self.find(id).is_some() {
+                    continue;
+                }
+                match homes.get(&id) {
+                    Some(&dir) => {
+                        let leader_epoch = image.leader_epoch.get();
+                        wanted.push(Wanted { id, topic: &topic.name, leader_epoch, dir });
+                    }
+                    None => drop(self.failed.borrow_mut().entry(id).or_insert(None)),
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Flushes file systems once for all logs in them that left that to it.
+    async fn sync_all(&self, found: &mut [Opened<D, R>]) {
+        let needs_sync = |opened: &Opened<D, R>| opened.log.as_ref().is_ok_and(|(_, needs_sync)| *needs_sync);
+        let dirs: BTreeSet<LogDirIndex> = found.iter().filter(|o| needs_sync(o)).map(|opened| opened.dir).collect();
+        for dir in dirs {
+            let data_dir = self.data_dir(dir);
+            let Err(error) = data_dir.disk().sync_all(data_dir.path()).await else { continue };
+            for opened in found.iter_mut().filter(|opened| opened.dir == dir && needs_sync(opened)) {
+                let error = std::io::Error::new(error.kind(), error.to_string());
+                opened.log = Err(DiskError::new("sync all of", data_dir.path(), error).into());
+            }
         }
     }
 
     /// Everything it needs is its own, so that many can run beside each other.
     fn open(
         &self,
-        id: PartitionId,
-        topic: &Arc<str>,
+        wanted: &Wanted<'_>,
         boot: &Boot,
         config: Rc<LogConfig>,
         finding: Finding,
     ) -> impl Future<Output = Result<(Log<D, R>, bool), PartitionError>> + 'static {
+        let Wanted { id, topic, dir, .. } = *wanted;
         let key = (topic.to_string(), id.index);
-        let (data_dir, topic) = (self.data_dir(), Arc::clone(topic));
+        let (data_dir, topic) = (self.data_dir(dir).clone(), Arc::clone(topic));
+        let unknown = DirBoot::default();
+        let left = boot.dirs.get(dir.index()).unwrap_or(&unknown);
         let open = OpenLog {
-            disk: self.disk.clone(),
+            disk: data_dir.disk().clone(),
             runtime: self.runtime.clone(),
             open_files: Rc::clone(&self.open_files),
             budget: Rc::clone(&self.budget),
-            journal: self.journal_of(id),
+            journal: self.journal_of(id, dir),
             dir: PathBuf::new(),
             entries: finding.entries,
             defers_sync: finding.defers_sync,
-            known_end: boot.ends.get(&id).and_then(|note| read_note(&topic, id, note)),
+            known_end: left.ends.get(&id).and_then(|note| read_note(&topic, id, note)),
             config,
-            is_clean: boot.is_clean,
-            recovery_point: boot.recovery_points.offsets.get(&key).copied(),
-            log_start_offset: boot.log_start_offsets.offsets.get(&key).copied(),
-            first_dirty_offset: boot.first_dirty_offsets.offsets.get(&key).copied(),
+            is_clean: left.is_clean,
+            recovery_point: left.recovery_points.offsets.get(&key).copied(),
+            log_start_offset: left.log_start_offsets.offsets.get(&key).copied(),
+            first_dirty_offset: left.first_dirty_offsets.offsets.get(&key).copied(),
             now_ms: self.runtime.wall_clock_ms(),
         };
         async move {
@@ -251,15 +329,22 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     }
 
     fn add(&self, opened: Opened<D, R>) {
-        let Opened { id, topic, leader_epoch, config, log } = opened;
+        let Opened { id, topic, dir, leader_epoch, config, log } = opened;
         let log = match log {
             Ok((log, _)) => log,
             Err(error) => {
                 tracing::error!(%topic, partition = id.index, %error, "partition is offline");
-                self.failed.borrow_mut().insert(id);
+                if let PartitionError::Disk(error) = &error
+                    && !error.is_refusal()
+                {
+                    // Not even an empty log can be made there.
+                    self.settings.log_dirs.dir(dir).fail(&error.to_string());
+                }
+                self.failed.borrow_mut().insert(id, Some(dir));
                 return;
             }
         };
+        self.failed.borrow_mut().remove(&id);
         let waiters = Rc::new(Waiters::default());
         let woken = Rc::clone(&waiters);
         log.set_listener(Rc::new(move || woken.wake_all()));
@@ -268,6 +353,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let partition = Partition {
             id,
             topic,
+            dir,
             log,
             leader_epoch,
             config,
@@ -332,7 +418,8 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 self.failed.borrow_mut().remove(&id);
                 let Some(partition) = self.by_id.borrow_mut().remove(&id) else { continue };
                 partition.waiters.wake_all();
-                self.remove_later(deleting.start(set_aside(self.data_dir(), partition)).await);
+                let data_dir = self.data_dir(partition.dir).clone();
+                self.remove_later(deleting.start(set_aside(data_dir, partition)).await);
             }
         }
         while let Some(aside) = deleting.next().await {
@@ -340,19 +427,14 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         }
     }
 
-    fn remove_later(&self, aside: Option<Result<Option<String>, Closed>>) {
-        let Some(Ok(Some(dir_name))) = aside else { return };
-        let data_dir = self.data_dir();
+    fn remove_later(&self, aside: Option<Result<Aside<D>, Closed>>) {
+        let Some(Ok(Some((data_dir, dir_name)))) = aside else { return };
         // A stop does not wait for it.
         self.runtime.spawn(async move {
             if let Err(error) = data_dir.remove_partition_dir(&dir_name, Removal::InSteps).await {
                 tracing::warn!(%error, "deleted log not removed; the next start tries again");
             }
         });
-    }
-
-    fn data_dir(&self) -> DataDir<D> {
-        self.settings.data_dir.clone()
     }
 }
 
@@ -377,8 +459,8 @@ async fn close<D: Disk, R: Runtime>(partition: Rc<Partition<D, R>>) -> Option<Cl
     Some(ClosedLog { offsets: partition.offsets(), high_watermark: partition.log.durable_end_offset(), end })
 }
 
-/// Closes a deleted log and renames its directory; the new name.
-async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Partition<D, R>>) -> Option<String> {
+/// Closes a deleted log and renames its directory; where it is now.
+async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Partition<D, R>>) -> Aside<D> {
     let (topic, index) = (&partition.topic, partition.id.index);
     if let Err(error) = partition.log.close().await {
         tracing::warn!(%topic, partition = index, %error, "deleted log not closed");
@@ -387,7 +469,7 @@ async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Part
     let unique = u128::from_be_bytes(*partition.id.topic_id.get().as_bytes());
     let new_name = aside_name(topic, index, unique, DELETE_SUFFIX);
     match data_dir.rename_partition_dir(&dir_name(topic, index), &new_name).await {
-        Ok(()) => Some(new_name),
+        Ok(()) => Some((data_dir, new_name)),
         Err(error) => {
             tracing::error!(%topic, partition = index, %error, "deleted log keeps its directory until the next start");
             None

@@ -43,7 +43,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         for (at, partition) in (1..).zip(self.all()) {
             if partition.log.wants_note() {
                 match partition.log.next_note().await {
-                    Ok(Some(note)) => ends.push(LogEnd { id: partition.id, note: Arc::from(note) }),
+                    Ok(Some(note)) => ends.push(LogEnd { id: partition.id, dir: partition.dir, note: Arc::from(note) }),
                     Ok(None) => {}
                     Err(error) => {
                         let (topic, index) = (&partition.topic, partition.id.index);
@@ -59,9 +59,9 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     }
 
     /// The notes of these logs are kept durably.
-    pub fn notes_are_kept(&self, ids: &[PartitionId]) {
+    pub fn notes_are_kept(&self, ids: impl Iterator<Item = PartitionId>) {
         for id in ids {
-            if let Some(partition) = self.find(*id) {
+            if let Some(partition) = self.find(id) {
                 partition.log.notes_are_kept();
             }
         }
