@@ -13,8 +13,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// A start that takes longer has failed; it is generous because test machines are busy.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
-const STOP_DEADLINE: Duration = Duration::from_secs(60);
+const READY_DEADLINE: Duration = Duration::from_secs(300);
+/// Above the broker's own deadlines for the steps of a stop.
+const STOP_DEADLINE: Duration = Duration::from_secs(300);
 /// Names the binary to start, in place of the one that was built with the test.
 pub const BINARY_VARIABLE: &str = "WALSER_BIN";
 

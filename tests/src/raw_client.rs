@@ -10,8 +10,8 @@ use walser_protocol::header::{ResponseHeader, encode_request};
 use walser_protocol::messages::Body;
 use walser_protocol::{ApiKey, DecodeError, EncodeError, Reader};
 
-/// No broker needs longer for an answer that does not wait on purpose.
-const READ_DEADLINE: Duration = Duration::from_secs(30);
+/// No broker needs longer for an answer: above what any request here lets it wait, on a machine that is busy with others.
+const READ_DEADLINE: Duration = Duration::from_secs(300);
 /// More than any answer in these tests; a size above it is nonsense.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 

@@ -456,7 +456,7 @@ mod tests {
     /// What comes back until the end of the stream.
     fn ask(broker: &RunningBroker, api_keys: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(broker.listeners()[0].bound).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         for (correlation_id, api_key) in (0..).zip(api_keys) {
             stream.write_all(&[0, 0, 0, 10, 0, *api_key, 0, 0, 0, 0, 0, correlation_id, 0xff, 0xff]).unwrap();
         }

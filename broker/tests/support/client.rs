@@ -8,7 +8,8 @@ use walser_protocol::header::{ResponseHeader, encode_request};
 use walser_protocol::messages::Body;
 use walser_protocol::{ApiKey, Reader};
 
-pub const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// Generous: machines that test are busy.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(120);
 
 pub struct Client(TcpStream);
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::process::{Broker, BrokerOptions};
 
 /// Generous: what is waited for happens within seconds, on a machine that does nothing else.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Looking costs the broker something, too.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

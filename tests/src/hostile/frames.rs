@@ -14,7 +14,7 @@ use crate::raw_client::{ClientError, RawClient, request_frame};
 /// Between two connections of an attacker, so that it does not take the whole machine for itself.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Longest wait for the broker to close or answer.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+const ANSWER_DEADLINE: Duration = Duration::from_secs(120);
 const HALF_FRAMES: usize = 200;
 /// Connections that each hold most of a small frame.
 const SMALL_HALF_FRAMES: usize = 4000;

@@ -34,7 +34,7 @@ pub const SLOWER_MAX: f64 = 2.0;
 pub const ATTACKED: &str = "attacked";
 pub const ATTACKED_PARTITIONS: i32 = 4;
 /// Somebody new is served in this time, attack or not; what is measured is the honest client's time.
-const SERVED_DEADLINE: Duration = Duration::from_secs(30);
+const SERVED_DEADLINE: Duration = Duration::from_secs(120);
 
 /// What is attacked, and for how long.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::topic::LATEST;
 
 /// Bytes of one Produce.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-const TIMEOUT_MS: i32 = 30_000;
+const TIMEOUT_MS: i32 = 120_000;
 
 /// Records acknowledged, of every partition as many.
 #[derive(Clone, Copy, Debug, Default)]

@@ -139,7 +139,7 @@ impl Producer {
                 Acks::Leader => 1,
                 Acks::All => -1,
             },
-            timeout_ms: 30_000,
+            timeout_ms: 120_000,
             topic_data: vec![TopicProduceData {
                 name: TOPIC,
                 partition_data: vec![PartitionProduceData { index: partition, records: Some(&bytes) }],
