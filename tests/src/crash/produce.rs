@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
 use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
@@ -23,7 +24,7 @@ const RECORD_OVERHEAD_BYTES: usize = 40;
 const RECORDS_MAX: u64 = 40;
 const PRODUCE_VERSION: i16 = 9;
 /// The broker's own patience; longer than any test.
-const TIMEOUT_MS: i32 = 60_000;
+const TIMEOUT_MS: i32 = 120_000;
 
 /// How a stream produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,14 +91,16 @@ impl Stream {
     }
 
     /// Produces until the connection breaks, `stop` is set or it is enough for a round, then collects what is still answered.
+    /// The first acknowledgement is told to `first_acked`.
     ///
     /// # Errors
     /// Only for what is no crash: an answer that refuses a batch.
-    pub fn run(&mut self, address: &str, stop: &AtomicBool) -> Result<(), String> {
+    pub fn run(&mut self, address: &str, stop: &AtomicBool, first_acked: Sender<()>) -> Result<(), String> {
         let Ok(mut client) = RawClient::connect(address) else { return Ok(()) };
         if self.kind == StreamKind::Idempotent && self.producer.is_none() && self.init_producer(&mut client).is_err() {
             return Ok(());
         }
+        let mut first_acked = Some(first_acked);
         let mut resend: VecDeque<Batch> = std::mem::take(&mut self.open);
         if self.kind == StreamKind::Plain {
             resend.clear();
@@ -107,7 +110,11 @@ impl Stream {
             let is_stopping = stop.load(Ordering::Relaxed) || sent_bytes >= self.load.round_bytes_max;
             if (is_stopping && resend.is_empty()) || self.open.len() >= IN_FLIGHT_MAX {
                 match self.take_answer(&mut client) {
-                    Ok(true) => continue,
+                    Ok(true) => {
+                        // Who has heard of another stream's does not listen any more.
+                        first_acked.take().map(|first_acked| first_acked.send(()).ok());
+                        continue;
+                    }
                     Ok(false) => break,
                     Err(refused) => return Err(refused),
                 }

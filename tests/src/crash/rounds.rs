@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use super::check::{Verdict, verify};
@@ -13,6 +14,9 @@ use crate::lossy_fs::prng::Prng;
 use crate::lossy_fs::store::Flushes;
 use crate::process::{Broker, BrokerOptions};
 use crate::topic;
+
+/// A broker that acknowledges nothing for so long dies all the same.
+const FIRST_ACK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How the broker dies.
 pub enum Death<'a> {
@@ -31,7 +35,7 @@ pub struct Plan<'a> {
     pub loads: &'a [Load],
     /// Settings of every start.
     pub settings: &'a [(&'a str, &'a str)],
-    /// A round's producing time is drawn below this.
+    /// A round's producing time, from the first acknowledgement on, is drawn below this.
     pub round_ms_max: u64,
 }
 
@@ -94,7 +98,18 @@ fn produce_until_death(
     let stop = AtomicBool::new(false);
     let address = broker.address().to_owned();
     std::thread::scope(|scope| {
-        let producers: Vec<_> = streams.iter_mut().map(|stream| scope.spawn(|| stream.run(&address, &stop))).collect();
+        let (first_acked, is_acked) = mpsc::channel();
+        let run = |stream: &mut Stream, first_acked| stream.run(&address, &stop, first_acked);
+        let producers: Vec<_> = streams
+            .iter_mut()
+            .map(|stream| {
+                let first_acked = first_acked.clone();
+                scope.spawn(move || run(stream, first_acked))
+            })
+            .collect();
+        drop(first_acked);
+        // On a slow machine, too, there is something to lose. When all producers have ended nothing more comes.
+        is_acked.recv_timeout(FIRST_ACK_DEADLINE).unwrap_or_default();
         // Not a wait for something: the moment of death is what is drawn.
         std::thread::park_timeout(wait);
         if let Death::PowerCut(lossy, _) = &plan.death {
