@@ -241,15 +241,19 @@ fn a_slow_flush_is_told_and_bounded() {
         // A commit that may be under way there began after this produce, so after the one that is held.
         let other_age_ms = world.observed().metric("walser_journal_commit_age_ms", Some(1 - slow));
         let age_ms = world.observed().metric("walser_journal_commit_age_ms", Some(slow));
-        assert!(other_age_ms < age_ms, "{other_age_ms} ms on the other shard, {age_ms} ms on the slow one");
-        (age_ms >= 5000.0).then_some(())
+        // Each shard says it in its own time, up to a second late: only now the ages are far enough apart to compare.
+        let is_long = age_ms >= 5000.0;
+        assert!(!is_long || other_age_ms < age_ms, "{other_age_ms} ms on the other shard, {age_ms} ms on the slow one");
+        is_long.then_some(())
     });
     // What is in memory and on disk is readable all the while.
     for worker in &workers {
         worker.check(&mut client);
     }
-    assert!(world.observed().metric("walser_slow_commits_total", Some(slow)) >= 1.0);
-    assert!(world.observed().log().contains("the disk keeps a commit waiting"));
+    wait_for("a slow commit that is counted", || {
+        (world.observed().metric("walser_slow_commits_total", Some(slow)) >= 1.0).then_some(())
+    });
+    wait_for("a line of the log", || world.observed().log().contains("the disk keeps a commit waiting").then_some(()));
 
     world.lossy.lift(held);
     for worker in &mut workers {
@@ -316,8 +320,9 @@ fn a_flipped_bit_is_an_error_and_not_garbage() {
     for worker in &mut workers {
         worker.produce(&mut client, SMALL).expect("it takes appends");
     }
-    let said = world.observed().log();
-    assert!(said.contains("00000000000000000000.log is corrupt at byte"), "{said}");
+    wait_for("a line of the log", || {
+        world.observed().log().contains("00000000000000000000.log is corrupt at byte").then_some(())
+    });
 }
 
 fn count_segments(partition_dir: &Path) -> usize {
