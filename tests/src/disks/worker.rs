@@ -67,11 +67,22 @@ impl Worker {
     pub fn check(&self, client: &mut RawClient) {
         let (name, partition) = (&self.topic, self.partition);
         let context = |error: String| -> String { format!("{name}-{partition}: {error}") };
-        let start = topic::offset(client, name, partition, topic::EARLIEST).map_err(context).expect("an offset");
-        let mut acked = self.acked.iter().skip_while(|(offset, _)| *offset < start).peekable();
-        let mut at = start;
+        let earliest = |client: &mut RawClient| {
+            topic::offset(client, name, partition, topic::EARLIEST).map_err(context).expect("an offset")
+        };
+        let mut at = earliest(client);
+        let mut acked = self.acked.iter().peekable();
+        while acked.next_if(|(offset, _)| *offset < at).is_some() {}
         while let Some((wanted, _)) = acked.peek() {
             let fetched = topic::fetch(client, name, partition, at).expect("an answer");
+            if fetched == Err(ErrorCode::OffsetOutOfRange) {
+                // Retention may have passed by meanwhile; what is above the new log start is still there.
+                let start = earliest(client);
+                assert!(start > at, "{name}-{partition}: {at} is out of range, and {start} is the log start");
+                at = start;
+                while acked.next_if(|(offset, _)| *offset < at).is_some() {}
+                continue;
+            }
             let Fetched { records, .. } = fetched.unwrap_or_else(|code| panic!("{name}-{partition} at {at}: {code:?}"));
             let Some((last, _)) = records.last() else {
                 panic!("{name}-{partition}: nothing at {at}, {wanted} was acknowledged")
