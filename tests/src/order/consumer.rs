@@ -69,7 +69,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Reads on until nothing is left.
+    /// Reads on until nothing comes any more.
     pub fn read_to_end(&mut self, address: &str) -> Result<(), String> {
         let mut client = RawClient::connect(address).map_err(|error| error.to_string())?;
         let mine: Vec<i32> = self.found.keys().copied().collect();

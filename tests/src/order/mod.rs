@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::process::{Broker, BrokerOptions};
 use crate::topic;
@@ -36,6 +36,8 @@ const PRODUCERS: [(bool, Acks); 6] = [
 const CONSUMERS: i32 = 2;
 /// A shard that has used less of what both used together has not done its part.
 const SHARE_MIN: f64 = 0.15;
+/// Of what was sent without acknowledgements.
+const FLUSH_DEADLINE: Duration = Duration::from_secs(120);
 
 /// What a run has done.
 #[derive(Clone, Debug, Default)]
@@ -79,14 +81,27 @@ pub fn run(data_dir: &Path, seed: u64, time: Duration) -> Result<Report, String>
     report.shard_ticks = after.iter().zip(&before).map(|(after, before)| after - before).collect();
     report.requests = producers.iter().map(|producer| producer.requests).sum::<u64>()
         + consumers.iter().map(|consumer| consumer.requests).sum::<u64>();
-    for consumer in &mut consumers {
-        consumer.read_to_end(broker.address())?;
-        report.records_read += consumer.records();
-    }
+    let sent = producers.iter().map(Producer::sent).sum();
+    report.records_read = read_all(broker.address(), &mut consumers, sent)?;
     verify(&producers, &consumers, &mut report)?;
     verify_shares(&report.shard_ticks)?;
     let (status, _) = broker.stop().map_err(|error| error.to_string())?;
     if status.success() { Ok(report) } else { Err(format!("the clean stop ended with {status}")) }
+}
+
+/// Reads on until everything sent is there, or has had its time; how many records there are. What is not acknowledged is to
+/// be read when it is flushed, and nothing says when that is.
+fn read_all(address: &str, consumers: &mut [Consumer], sent: u64) -> Result<u64, String> {
+    let deadline = Instant::now() + FLUSH_DEADLINE;
+    loop {
+        for consumer in &mut *consumers {
+            consumer.read_to_end(address)?;
+        }
+        let found = consumers.iter().map(Consumer::records).sum();
+        if found >= sent || Instant::now() > deadline {
+            return Ok(found);
+        }
+    }
 }
 
 /// What was read of every partition holds each producer's records in the order sent, every acknowledged one where the
