@@ -81,6 +81,24 @@ fn first_segment(data_dir: &Path, topic: &str) -> PathBuf {
     data_dir.join(format!("{topic}-0")).join("00000000000000000000.log")
 }
 
+/// Waits until all segments but the last are finished, of which the producers at their ends are written last.
+fn wait_finished(data_dir: &Path, topic: &str) {
+    let dir = data_dir.join(format!("{topic}-0"));
+    let deadline = Instant::now() + ANSWER_WAIT;
+    loop {
+        let names: Vec<String> =
+            std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut bases: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(".log")).collect();
+        bases.sort_unstable();
+        assert!(bases.len() > 1, "{names:?}");
+        if bases[1..].iter().all(|base| names.contains(&format!("{base}.snapshot"))) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{names:?}");
+        std::thread::sleep(POLL_PAUSE);
+    }
+}
+
 #[test]
 fn a_log_that_cannot_be_compacted_is_said_and_stops_nobody() {
     // Rule: a damaged log is counted and left out, takes records as before, and the logs after it are compacted.
@@ -99,6 +117,9 @@ fn a_log_that_cannot_be_compacted_is_said_and_stops_nobody() {
                 (0, vec![])
             );
         }
+    }
+    for topic in ["damaged", "sound"] {
+        wait_finished(&data_dir, topic);
     }
     let damaged = first_segment(&data_dir, "damaged");
     let mut bytes = std::fs::read(&damaged).unwrap();
