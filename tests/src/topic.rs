@@ -1,5 +1,8 @@
 //! The few things that most tests do to a topic. An error is a request that was refused, or not answered.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use walser_protocol::messages::create_topics::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
 };
@@ -7,6 +10,9 @@ use walser_protocol::messages::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopic,
 };
 use walser_protocol::messages::delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
+use walser_protocol::messages::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse,
+};
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use walser_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
@@ -20,13 +26,22 @@ use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::records::record::{Records, records_slice};
 use walser_protocol::{ApiKey, ErrorCode};
 
-use crate::raw_client::RawClient;
+use crate::raw_client::{ClientError, RawClient};
 
-const TIMEOUT_MS: i32 = 30_000;
+/// What is to succeed may take long where the machine is slow.
+const TIMEOUT_MS: i32 = 120_000;
 const FETCH_BYTES_MAX: i32 = 8 << 20;
 /// ListOffsets' words for the log start and for the end.
 pub const EARLIEST: i64 = -2;
 pub const LATEST: i64 = -1;
+/// Types of what configs belong to.
+const TOPIC: i8 = 2;
+const CLIENT_METRICS: i8 = 16;
+const SET: i8 = 0;
+/// A config that nothing depends on, and its resource.
+const SETTLED: (&str, &str) = ("settled", "interval.ms");
+const SETTLE: Duration = Duration::from_secs(60);
+const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 
 pub fn connect(address: &str) -> Result<RawClient, String> {
     RawClient::connect(address).map_err(|error| error.to_string())
@@ -174,14 +189,42 @@ pub fn fetch(
 
 /// Sets one config of a topic.
 pub fn alter_config(client: &mut RawClient, name: &str, key: &str, value: &str) -> Result<(), String> {
-    let config = AlterableConfig { name: key, config_operation: 0, value: Some(value) };
-    let resource = AlterConfigsResource { resource_type: 2, resource_name: name, configs: vec![config] };
+    let config = AlterableConfig { name: key, config_operation: SET, value: Some(value) };
+    let resource = AlterConfigsResource { resource_type: TOPIC, resource_name: name, configs: vec![config] };
     let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
     let answer = client.call(ApiKey::IncrementalAlterConfigs, 1, &request).map_err(|error| error.to_string())?;
     let answer = IncrementalAlterConfigsResponse::decode(&mut answer.reader(), 1).map_err(|error| error.to_string())?;
     match answer.responses.first().map(|resource| resource.error_code) {
         Some(code) if code == ErrorCode::None.code() => Ok(()),
         code => Err(format!("IncrementalAlterConfigs {name}: {code:?}")),
+    }
+}
+
+/// Waits until a broker goes by all configs that were altered before. Kafka shows a config before its logs go by it, and
+/// nothing says when they do. It acts upon one change after the other, though: when a later one is to be seen, the earlier
+/// one has been acted upon. `number`: another one each time.
+pub fn settle_configs(client: &mut RawClient, number: u32) -> Result<(), ClientError> {
+    let value = (1000 + number % 1000).to_string();
+    let config = AlterableConfig { name: SETTLED.1, config_operation: SET, value: Some(&value) };
+    let resource =
+        AlterConfigsResource { resource_type: CLIENT_METRICS, resource_name: SETTLED.0, configs: vec![config] };
+    let change = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    client.call(ApiKey::IncrementalAlterConfigs, 1, &change)?;
+    let resource = DescribeConfigsResource {
+        resource_type: CLIENT_METRICS,
+        resource_name: SETTLED.0,
+        configuration_keys: Some(vec![SETTLED.1]),
+    };
+    let question = DescribeConfigsRequest { resources: vec![resource], ..DescribeConfigsRequest::default() };
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        let answer = client.call(ApiKey::DescribeConfigs, 4, &question)?;
+        let answer = DescribeConfigsResponse::decode(&mut answer.reader(), 4)?;
+        let mut configs = answer.results.iter().flat_map(|result| &result.configs);
+        if configs.any(|config| config.value == Some(&value)) || Instant::now() > deadline {
+            return Ok(());
+        }
+        thread::sleep(SETTLE_PAUSE);
     }
 }
 

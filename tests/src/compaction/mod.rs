@@ -10,9 +10,6 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use walser_protocol::messages::incremental_alter_configs::{
-    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
-};
 use walser_protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
 use walser_protocol::{ApiKey, ErrorCode};
 use walser_storage::runtime::prng::Prng;
@@ -23,7 +20,7 @@ use history::{Case, History};
 use read::{Left, read_all, read_one};
 
 /// Kafka takes a moment to notice a changed config, and its cleaner to come round.
-const COMPACTION_WAIT: Duration = Duration::from_secs(60);
+const COMPACTION_WAIT: Duration = Duration::from_secs(300);
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 /// Offsets and times that are asked for after each phase.
 const QUESTIONS: usize = 60;
@@ -97,6 +94,9 @@ pub fn run(name: &str, places: &[Place; 2], seed: u64) -> Result<Report, String>
             set_ratio(&mut broker.client, &topic, AT_ONCE)?;
             wait_clean(broker, &topic, history.clean_limit()).map_err(context)?;
             set_ratio(&mut broker.client, &topic, NEVER)?;
+            // What comes next is not compacted while it is written.
+            let number = case as u32 * 10 + u32::try_from(phase).unwrap_or(0);
+            topic::settle_configs(&mut broker.client, number).map_err(|error| context(error.to_string()))?;
         }
         report.left = compare(&mut brokers, &topic, &history, seed).map_err(context)?;
         for batch in history.last_of_producers() {
@@ -127,7 +127,8 @@ fn produce_at(client: &mut RawClient, topic: &str, batch: &[u8]) -> Result<i64, 
 fn send(client: &mut RawClient, topic: &str, batch: &[u8]) -> Result<i32, String> {
     let data = PartitionProduceData { index: 0, records: Some(batch) };
     let topic = TopicProduceData { name: topic, partition_data: vec![data], ..TopicProduceData::default() };
-    let request = ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..ProduceRequest::default() };
+    let request =
+        ProduceRequest { acks: -1, timeout_ms: 120_000, topic_data: vec![topic], ..ProduceRequest::default() };
     client.send(ApiKey::Produce, PRODUCE_VERSION, &request).map_err(|error| format!("produce: {error}"))
 }
 
@@ -141,17 +142,7 @@ fn receive(client: &mut RawClient, id: i32) -> Result<i64, String> {
 }
 
 fn set_ratio(client: &mut RawClient, topic: &str, ratio: &str) -> Result<(), String> {
-    const TOPIC: i8 = 2;
-    const SET: i8 = 0;
-    let config = AlterableConfig { name: "min.cleanable.dirty.ratio", config_operation: SET, value: Some(ratio) };
-    let resource = AlterConfigsResource { resource_type: TOPIC, resource_name: topic, configs: vec![config] };
-    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
-    let answer = client.call(ApiKey::IncrementalAlterConfigs, 1, &request).map_err(|error| error.to_string())?;
-    let answer = IncrementalAlterConfigsResponse::decode(&mut answer.reader(), 1).map_err(|error| error.to_string())?;
-    match answer.responses.first().map(|resource| resource.error_code) {
-        Some(code) if code == ErrorCode::None.code() => Ok(()),
-        code => Err(format!("IncrementalAlterConfigs: {code:?}")),
-    }
+    topic::alter_config(client, topic, "min.cleanable.dirty.ratio", ratio)
 }
 
 /// Waits until all segments but the active one can be compacted, so that one pass takes them all: a second one would meet the

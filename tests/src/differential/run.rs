@@ -10,11 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::BytesMut;
 use walser_protocol::api::SERVED;
 use walser_protocol::messages::api_versions::ApiVersionsRequest;
-use walser_protocol::messages::describe_configs::{
-    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse,
-};
+use walser_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use walser_protocol::messages::incremental_alter_configs as incremental;
 use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use walser_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
@@ -28,21 +25,19 @@ use super::masks::{self, Mask};
 use super::tree::Tree;
 use super::world::{Pair, Session, Topic, World};
 use crate::raw_client::{ClientError, RawClient, request_frame};
+use crate::topic;
 
 /// Kafka lets a change be seen a moment after it has answered it; a question that changes nothing is asked again so long.
-const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE: Duration = Duration::from_secs(60);
 /// The same for one answer that differs.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+const ASK_AGAIN: Duration = Duration::from_secs(20);
 /// A key that has differed so often differs for good, and is not asked again.
-const PATIENCE: u64 = 20;
+const PATIENCE: u64 = 5;
 /// Long enough for a virtual machine that stands still for a minute, which is nothing a broker did.
 const ANSWER_WAIT: Duration = Duration::from_secs(150);
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
 /// What the ballast grows by.
 const BALLAST: [u8; 8 << 10] = [0; 8 << 10];
-/// A config that nothing depends on, and its resource.
-const SETTLED: (&str, &str) = ("settled", "interval.ms");
-const CLIENT_METRICS: i8 = 16;
 /// Records carry times up to a minute and a half later than this before now.
 const RECORDS_BEFORE_NOW_MS: i64 = 600_000;
 const RUN_MS_MAX: i64 = 3 * 3_600_000;
@@ -383,7 +378,9 @@ impl Differential {
 
     /// Waits until both name the same topics and every partition's leader answers.
     fn learn_topics(&mut self) -> Result<(), ClientError> {
-        let deadline = Instant::now() + SETTLE;
+        // Brokers that once did not come to hold the same do not do so later.
+        let has_differed = self.tallies.get("topics").is_some_and(|tally| tally.differing > 0);
+        let deadline = Instant::now() + if has_differed { Duration::ZERO } else { SETTLE };
         let (mut oracle, mut tested) = loop {
             let (oracle, tested) = (self.topics(0)?, self.topics(1)?);
             if shape(&oracle) == shape(&tested) || Instant::now() > deadline {
@@ -496,35 +493,15 @@ impl Differential {
         self.settle_configs()
     }
 
-    /// Kafka shows a config before its logs go by it, and nothing says when they do. It acts upon one change after the
-    /// other, though: when a later one is to be seen, the earlier one has been acted upon.
     fn settle_configs(&mut self) -> Result<(), ClientError> {
         self.settled += 1;
-        let value = (1000 + self.settled % 1000).to_string();
-        let configs = vec![incremental::AlterableConfig { name: SETTLED.1, config_operation: 0, value: Some(&value) }];
-        let resource =
-            incremental::AlterConfigsResource { resource_type: CLIENT_METRICS, resource_name: SETTLED.0, configs };
-        let change = incremental::IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
-        let resource = DescribeConfigsResource {
-            resource_type: CLIENT_METRICS,
-            resource_name: SETTLED.0,
-            configuration_keys: Some(vec![SETTLED.1]),
-        };
-        let question = DescribeConfigsRequest { resources: vec![resource], ..DescribeConfigsRequest::default() };
+        let number = self.settled;
         for side in [0, 1] {
-            self.call(side, ApiKey::IncrementalAlterConfigs, 1, &change)?;
-        }
-        for side in [0, 1] {
-            let deadline = Instant::now() + SETTLE;
-            loop {
-                let answer = self.call(side, ApiKey::DescribeConfigs, 4, &question)?;
-                let answer = DescribeConfigsResponse::decode(&mut answer.reader(), 4)?;
-                let mut configs = answer.results.iter().flat_map(|result| &result.configs);
-                if configs.any(|config| config.value == Some(&value)) || Instant::now() > deadline {
-                    break;
-                }
-                thread::sleep(SETTLE_PAUSE);
+            let settled = topic::settle_configs(self.client(side)?, number);
+            if settled.is_err() {
+                self.clients[side] = None;
             }
+            settled?;
         }
         Ok(())
     }

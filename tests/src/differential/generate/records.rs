@@ -49,7 +49,7 @@ impl Case<'_> {
             self.effects.clear();
             self.expect = Expect::Silence;
         }
-        let request = ProduceRequest { transactional_id: None, acks, timeout_ms: 10_000, topic_data };
+        let request = ProduceRequest { transactional_id: None, acks, timeout_ms: 100_000, topic_data };
         self.finish(ApiKey::Produce, &request)
     }
 
@@ -228,7 +228,7 @@ impl Case<'_> {
             DeleteRecordsTopic { name: case.topic_name(), partitions }
         });
         self.effects.push(Effect::LogStarts);
-        let timeout_ms = *self.rng.pick(&[30_000, 30_000, 1000, 60_000]);
+        let timeout_ms = *self.rng.pick(&[30_000, 30_000, 90_000, 60_000]);
         self.finish(ApiKey::DeleteRecords, &DeleteRecordsRequest { topics, timeout_ms })
     }
 
