@@ -17,6 +17,8 @@ import cases
 import confluent_client
 from cases import BATCH_BYTES_MAX, PARTITIONS, require, wait_for
 
+# A machine that is slow must not have it send anything twice, or give it up.
+PATIENT = ["-X", f"request.timeout.ms={cases.REQUEST_MS}", "-X", f"socket.timeout.ms={cases.REQUEST_MS}"]
 HEADERS = ["-H", "n=1", "-H", "empty="]
 # Partition, offset, timestamp, headers, key, value; none of them holds a tab.
 FORMAT = "%p\t%o\t%T\t%h\t%k\t%s\n"
@@ -33,7 +35,7 @@ class Kcat:
         return topic
 
     def run(self, *arguments, check=True):
-        done = subprocess.run(["kcat", "-b", self.bootstrap, *arguments], capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(["kcat", "-b", self.bootstrap, *PATIENT, *arguments], capture_output=True, text=True, timeout=900, check=False)
         require(not check or done.returncode == 0, f"kcat {' '.join(arguments)} exited with {done.returncode}: {done.stderr}")
         return done
 
@@ -143,9 +145,9 @@ class Kcat:
             state["stop"] = True
             threads[0].join()
             writer.stdin.close()
-            exit_codes = [writer.wait(60)]
+            exit_codes = [writer.wait(cases.DEADLINE_SECONDS)]
             reader.terminate()
-            reader.wait(60)
+            reader.wait(cases.DEADLINE_SECONDS)
         require(exit_codes == [0], f"the writing kcat exited with {exit_codes[0]}")
         seen = set()
         for reads in self.read(topic):

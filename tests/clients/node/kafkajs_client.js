@@ -7,12 +7,14 @@ const { Kafka, logLevel, Partitioners } = require('kafkajs')
 const codecs = require('./codecs')
 
 const PARTITIONS = 6
-const DEADLINE_MS = 120_000
+const DEADLINE_MS = 300_000
+// A machine that is slow must not have the client send anything twice, or give it up.
+const REQUEST_MS = 120_000
 // message.max.bytes of a broker that says nothing else.
 const BATCH_BYTES_MAX = 1_048_588
 const [bootstrap, prefix, ...wanted] = process.argv.slice(2)
 
-const kafka = new Kafka({ clientId: 'walser-tests', brokers: [bootstrap], logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ clientId: 'walser-tests', brokers: [bootstrap], connectionTimeout: REQUEST_MS, requestTimeout: DEADLINE_MS, logLevel: logLevel.NOTHING })
 const admin = kafka.admin()
 
 function require_(holds, message) {
@@ -41,7 +43,7 @@ function pattern(index, base, partition) {
 }
 
 async function create(topic) {
-  require_(await admin.createTopics({ topics: [{ topic, numPartitions: PARTITIONS, replicationFactor: 1 }], waitForLeaders: true }), `${topic} was there`)
+  require_(await admin.createTopics({ topics: [{ topic, numPartitions: PARTITIONS, replicationFactor: 1 }], waitForLeaders: true, timeout: REQUEST_MS }), `${topic} was there`)
   await waitFor(`the leaders of ${topic} answer`, () => admin.fetchTopicOffsets(topic).then(found => found.length === PARTITIONS, () => false))
 }
 
@@ -71,7 +73,7 @@ async function write(name, count, { producer: settings = {}, send = {} }) {
     for (let first = 0; first < count; first += 5_000) {
       const messages = []
       for (let index = first; index < Math.min(first + 5_000, count); index++) messages.push(pattern(index, base))
-      for (const result of await producer.send({ topic, messages, ...send })) require_(!result.errorCode, `error ${result.errorCode}`)
+      for (const result of await producer.send({ topic, messages, timeout: REQUEST_MS, ...send })) require_(!result.errorCode, `error ${result.errorCode}`)
     }
   })
   if (send.acks === 0) await waitFor(`${count} records in ${topic}`, async () => (await total(topic)) >= count)
@@ -85,7 +87,7 @@ async function sizes() {
   const filled = bytes => Buffer.from(Uint8Array.from({ length: bytes }, (_, position) => position * 31 + bytes))
   await create(topic)
   await withProducer({}, async producer => {
-    const send = bytes => producer.send({ topic, messages: [{ partition: 1, value: filled(bytes) }] })
+    const send = bytes => producer.send({ topic, messages: [{ partition: 1, value: filled(bytes) }], timeout: REQUEST_MS })
     await send(fit[0])
     await send(fit[1])
     const problem = await send(BATCH_BYTES_MAX - 60).then(() => null, error => error)
@@ -105,7 +107,7 @@ async function offsets() {
     for (let first = 0; first < count; first += 500) {
       const messages = []
       for (let index = first; index < first + 500; index++) messages.push(pattern(index, base, index % written))
-      for (const result of await producer.send({ topic, messages })) {
+      for (const result of await producer.send({ topic, messages, timeout: REQUEST_MS })) {
         require_(Number(result.baseOffset) === first / written, `partition ${result.partition}: acknowledged at ${result.baseOffset}, want ${first / written}`)
       }
     }
@@ -139,7 +141,7 @@ async function recreate() {
       while (!state.stop) {
         const indexes = Array.from({ length: 20 }, () => state.next++)
         try {
-          await producer.send({ topic, messages: indexes.map(index => pattern(index, base, index % PARTITIONS)), timeout: 4_000 })
+          await producer.send({ topic, messages: indexes.map(index => pattern(index, base, index % PARTITIONS)), timeout: REQUEST_MS })
           if (indexes[0] >= state.firstOfNew) state.ofNew += indexes.length
           else state.ofOld += indexes.length
         } catch (error) {
@@ -150,7 +152,7 @@ async function recreate() {
     })()
     try {
       await waitFor('records of the first topic are acknowledged', () => state.ofOld >= enough)
-      await admin.deleteTopics({ topics: [topic] })
+      await admin.deleteTopics({ topics: [topic], timeout: REQUEST_MS })
       await waitFor(`topic ${topic} is gone`, async () => !(await exists(topic)))
       await create(topic)
       state.firstOfNew = state.next + 1

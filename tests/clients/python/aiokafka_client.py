@@ -20,14 +20,14 @@ def run(coroutine):
 
 class RunningProducer:
     def __init__(self, bootstrap, compression=None, acks=None, idempotent=None, max_request_size=None, batch_size=None, short_timeouts=False):
-        settings = {"bootstrap_servers": bootstrap}
+        settings = {"bootstrap_servers": bootstrap, "request_timeout_ms": cases.REQUEST_MS}
         if compression not in (None, "none"):
             settings["compression_type"] = compression
         for key, value in (("acks", acks), ("enable_idempotence", idempotent), ("max_request_size", max_request_size), ("max_batch_size", batch_size)):
             if value is not None:
                 settings[key] = value
         if short_timeouts:
-            settings.update(request_timeout_ms=4_000, metadata_max_age_ms=1_000)
+            settings.update(metadata_max_age_ms=1_000)
         self.settings = settings
 
     def __enter__(self):
@@ -68,7 +68,7 @@ class RunningConsumer:
     def __init__(self, bootstrap, topic, partitions, short_timeouts=False):
         extra = {"metadata_max_age_ms": 1_000} if short_timeouts else {}
         self.settings = dict(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest",
-                             max_partition_fetch_bytes=2_000_000, fetch_max_wait_ms=100, **extra)
+                             max_partition_fetch_bytes=2_000_000, fetch_max_wait_ms=100, request_timeout_ms=cases.REQUEST_MS, **extra)
         self.assigned = [TopicPartition(topic, partition) for partition in partitions]
 
     def __enter__(self):
@@ -102,9 +102,9 @@ class Adapter:
         self.bootstrap = bootstrap
 
         async def start():
-            self.admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+            self.admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=cases.REQUEST_MS)
             await self.admin.start()
-            self.lookup = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
+            self.lookup = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, request_timeout_ms=cases.REQUEST_MS)
             await self.lookup.start()
         run(start())
 

@@ -12,7 +12,7 @@ from cases import PARTITIONS, Read
 
 class RunningProducer:
     def __init__(self, bootstrap, compression=None, acks=None, idempotent=None, max_request_size=None, batch_size=None, short_timeouts=False):
-        settings = {"bootstrap.servers": bootstrap}
+        settings = {"bootstrap.servers": bootstrap, "request.timeout.ms": cases.REQUEST_MS, "socket.timeout.ms": cases.REQUEST_MS}
         for key, value in (("compression.type", compression), ("acks", acks), ("enable.idempotence", idempotent),
                            ("message.max.bytes", max_request_size), ("batch.size", batch_size)):
             if value is not None:
@@ -25,7 +25,7 @@ class RunningProducer:
         return self
 
     def __exit__(self, *_):
-        self.producer.flush(60)
+        self.producer.flush(cases.DEADLINE_SECONDS)
 
     def send(self, topic, records):
         results = [None] * len(records)
@@ -95,16 +95,16 @@ class Adapter:
 
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": cases.REQUEST_MS})
         # One for all look-ups of offsets.
         self.lookup = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
 
     def topics(self):
-        return self.admin.list_topics(timeout=60).topics
+        return self.admin.list_topics(timeout=cases.DEADLINE_SECONDS).topics
 
     def create(self, topic):
         for future in self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
-            future.result(60)
+            future.result(cases.DEADLINE_SECONDS)
         cases.wait_for(f"topic {topic} has leaders", lambda: self.has_leaders(topic))
 
     def has_leaders(self, topic):
@@ -113,7 +113,7 @@ class Adapter:
 
     def delete(self, topic):
         for future in self.admin.delete_topics([topic]).values():
-            future.result(60)
+            future.result(cases.DEADLINE_SECONDS)
         cases.wait_for(f"topic {topic} is gone", lambda: topic not in self.topics())
 
     def producer(self, **settings):
@@ -124,9 +124,9 @@ class Adapter:
 
     def offsets(self, topic, what):
         if isinstance(what, str):
-            both = {p: self.lookup.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in range(PARTITIONS)}
+            both = {p: self.lookup.get_watermark_offsets(TopicPartition(topic, p), timeout=cases.DEADLINE_SECONDS) for p in range(PARTITIONS)}
             return {p: low if what == "earliest" else high for p, (low, high) in both.items()}
-        found = self.lookup.offsets_for_times([TopicPartition(topic, p, what) for p in range(PARTITIONS)], timeout=30)
+        found = self.lookup.offsets_for_times([TopicPartition(topic, p, what) for p in range(PARTITIONS)], timeout=cases.DEADLINE_SECONDS)
         return {one.partition: one.offset if one.offset >= 0 else None for one in found}
 
     @staticmethod

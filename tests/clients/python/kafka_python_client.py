@@ -9,17 +9,21 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLarg
 import cases
 from cases import PARTITIONS, Read
 
+# Of the first contact with a broker.
+PATIENT = {"bootstrap_timeout_ms": cases.REQUEST_MS}
+
 
 class RunningProducer:
     def __init__(self, bootstrap, compression=None, acks=None, idempotent=None, max_request_size=None, batch_size=None, short_timeouts=False):
-        settings = {"bootstrap_servers": bootstrap}
+        settings = {"bootstrap_servers": bootstrap, "request_timeout_ms": cases.REQUEST_MS, "delivery_timeout_ms": cases.DELIVERY_MS,
+                    "max_block_ms": cases.DELIVERY_MS, **PATIENT}
         if compression not in (None, "none"):
             settings["compression_type"] = compression
         for key, value in (("acks", acks), ("enable_idempotence", idempotent), ("max_request_size", max_request_size), ("batch_size", batch_size)):
             if value is not None:
                 settings[key] = value
         if short_timeouts:
-            settings.update(request_timeout_ms=4_000, delivery_timeout_ms=5_000, max_block_ms=5_000, metadata_max_age_ms=1_000)
+            settings.update(metadata_max_age_ms=1_000)
         self.producer = KafkaProducer(**settings)
 
     def __enter__(self):
@@ -41,7 +45,7 @@ class RunningProducer:
             try:
                 if isinstance(future, Exception):
                     raise future
-                metadata = future.get(timeout=60)
+                metadata = future.get(timeout=cases.DEADLINE_SECONDS)
                 results.append((metadata.partition, metadata.offset))
             except KafkaError as error:
                 results.append(error)
@@ -52,7 +56,7 @@ class RunningConsumer:
     def __init__(self, bootstrap, topic, partitions, short_timeouts=False):
         extra = {"metadata_max_age_ms": 1_000} if short_timeouts else {}
         self.consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest",
-                                      max_partition_fetch_bytes=2_000_000, fetch_max_wait_ms=100, **extra)
+                                      max_partition_fetch_bytes=2_000_000, fetch_max_wait_ms=100, **PATIENT, **extra)
         assigned = [TopicPartition(topic, partition) for partition in partitions]
         self.consumer.assign(assigned)
         self.consumer.seek_to_beginning(*assigned)
@@ -80,9 +84,9 @@ class Adapter:
 
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap
-        self.admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        self.admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=cases.REQUEST_MS, **PATIENT)
         # One for all look-ups of offsets.
-        self.lookup = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
+        self.lookup = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, **PATIENT)
 
     def topics(self):
         return self.admin.list_topics()

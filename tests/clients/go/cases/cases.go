@@ -16,7 +16,10 @@ import (
 // Partitions of every topic.
 const Partitions = 6
 
-const deadline = 120 * time.Second
+const deadline = 300 * time.Second
+
+// RequestTimeout of all clients: a machine that is slow must not have them send anything twice, or give it up.
+const RequestTimeout = 120 * time.Second
 
 // message.max.bytes of a broker that says nothing else.
 const batchBytesMax = 1_048_588

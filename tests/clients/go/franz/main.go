@@ -24,11 +24,13 @@ type adapter struct {
 }
 
 func newAdapter(bootstrap string) (cases.Adapter, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.MetadataMinAge(10*time.Millisecond))
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.MetadataMinAge(10*time.Millisecond), kgo.RequestTimeoutOverhead(cases.RequestTimeout))
 	if err != nil {
 		return nil, err
 	}
-	return &adapter{bootstrap, kadm.NewClient(client)}, nil
+	admin := kadm.NewClient(client)
+	admin.SetTimeoutMillis(int32(cases.RequestTimeout.Milliseconds()))
+	return &adapter{bootstrap, admin}, nil
 }
 
 func (a *adapter) Codecs() []string               { return []string{"none", "gzip", "snappy", "lz4", "zstd"} }
@@ -105,7 +107,7 @@ func recreated(err error) bool {
 type producer struct{ client *kgo.Client }
 
 func (a *adapter) NewProducer(settings cases.Settings) (cases.Producer, error) {
-	options := []kgo.Opt{kgo.SeedBrokers(a.bootstrap)}
+	options := []kgo.Opt{kgo.SeedBrokers(a.bootstrap), kgo.ProduceRequestTimeout(cases.RequestTimeout), kgo.RequestTimeoutOverhead(cases.RequestTimeout)}
 	if settings.Manual {
 		options = append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	}
@@ -170,7 +172,7 @@ func fromStart(topic string) map[string]map[int32]kgo.Offset {
 }
 
 func (a *adapter) NewConsumer(topic string, shortTimeouts bool) (cases.Consumer, error) {
-	options := []kgo.Opt{kgo.SeedBrokers(a.bootstrap), kgo.ConsumePartitions(fromStart(topic))}
+	options := []kgo.Opt{kgo.SeedBrokers(a.bootstrap), kgo.ConsumePartitions(fromStart(topic)), kgo.RequestTimeoutOverhead(cases.RequestTimeout)}
 	if shortTimeouts {
 		options = append(options, kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second))
 	}

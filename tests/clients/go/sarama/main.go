@@ -23,6 +23,8 @@ func config() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
 	config.ClientID = "walser-tests"
+	config.Admin.Timeout, config.Producer.Timeout = cases.RequestTimeout, cases.RequestTimeout
+	config.Net.DialTimeout, config.Net.ReadTimeout, config.Net.WriteTimeout = cases.RequestTimeout, 2*cases.RequestTimeout, cases.RequestTimeout
 	return config
 }
 

@@ -26,7 +26,7 @@ func newAdapter(bootstrap string) (cases.Adapter, error) {
 	address, err := net.ResolveTCPAddr("tcp", bootstrap)
 	// Metadata younger than this is answered from memory, and a topic just made would not be there.
 	transport := &kafka.Transport{MetadataTTL: 50 * time.Millisecond}
-	return &adapter{bootstrap, &kafka.Client{Addr: address, Timeout: time.Minute, Transport: transport}}, err
+	return &adapter{bootstrap, &kafka.Client{Addr: address, Timeout: cases.RequestTimeout, Transport: transport}}, err
 }
 
 func (a *adapter) Codecs() []string     { return []string{"none", "gzip", "snappy", "lz4", "zstd"} }
@@ -152,6 +152,8 @@ func (a *adapter) NewProducer(settings cases.Settings) (cases.Producer, error) {
 		Addr:         a.client.Addr,
 		Balancer:     balancer{&kafka.RoundRobin{}},
 		BatchTimeout: 10 * time.Millisecond,
+		ReadTimeout:  cases.RequestTimeout,
+		WriteTimeout: cases.RequestTimeout,
 		Transport:    &kafka.Transport{MetadataTTL: time.Second},
 		RequiredAcks: kafka.RequireAll,
 		Completion: func(messages []kafka.Message, err error) {

@@ -29,7 +29,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class Cluster implements AutoCloseable {
     static final int PARTITIONS = 6;
     static final Duration POLL = Duration.ofMillis(200);
-    private static final long DEADLINE_SECONDS = 120;
+    private static final long DEADLINE_SECONDS = 300;
+    /** A machine that is slow must not have a client send anything twice, or give it up. */
+    private static final int REQUEST_MS = 120_000;
+    private static final int DELIVERY_MS = 300_000;
 
     /** {@code values} until 3.0, {@code topicNameValues} since. */
     private static final Method TOPICS_BY_NAME = Arrays.stream(DescribeTopicsResult.class.getMethods())
@@ -42,18 +45,25 @@ final class Cluster implements AutoCloseable {
         this.bootstrap = bootstrap;
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
+        properties.put("request.timeout.ms", REQUEST_MS);
+        properties.put("default.api.timeout.ms", DELIVERY_MS);
         this.admin = AdminClient.create(properties);
     }
 
     KafkaProducer<byte[], byte[]> producer(Map<String, Object> settings) {
         Map<String, Object> all = new HashMap<>(settings);
         all.put("bootstrap.servers", bootstrap);
+        all.put("request.timeout.ms", REQUEST_MS);
+        all.put("delivery.timeout.ms", DELIVERY_MS);
+        all.put("max.block.ms", DELIVERY_MS);
         return new KafkaProducer<>(all, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
     KafkaConsumer<byte[], byte[]> consumer() {
         Map<String, Object> all = new HashMap<>();
         all.put("bootstrap.servers", bootstrap);
+        all.put("request.timeout.ms", REQUEST_MS);
+        all.put("default.api.timeout.ms", DELIVERY_MS);
         all.put("enable.auto.commit", false);
         all.put("auto.offset.reset", "earliest");
         all.put("fetch.max.wait.ms", 100);
@@ -69,7 +79,7 @@ final class Cluster implements AutoCloseable {
     }
 
     void create(String topic) throws Exception {
-        admin.createTopics(Collections.singleton(new NewTopic(topic, PARTITIONS, (short) 1))).all().get(60, TimeUnit.SECONDS);
+        admin.createTopics(Collections.singleton(new NewTopic(topic, PARTITIONS, (short) 1))).all().get(DEADLINE_SECONDS, TimeUnit.SECONDS);
         waitFor("topic " + topic + " has leaders", () -> {
             TopicDescription description = describe(topic);
             return description != null && description.partitions().size() == PARTITIONS
@@ -82,7 +92,7 @@ final class Cluster implements AutoCloseable {
     }
 
     void delete(String topic) throws Exception {
-        admin.deleteTopics(Collections.singleton(topic)).all().get(60, TimeUnit.SECONDS);
+        admin.deleteTopics(Collections.singleton(topic)).all().get(DEADLINE_SECONDS, TimeUnit.SECONDS);
         waitFor("topic " + topic + " is gone", () -> describe(topic) == null);
     }
 
@@ -92,7 +102,7 @@ final class Cluster implements AutoCloseable {
         try {
             Map<String, KafkaFuture<TopicDescription>> futures = (Map<String, KafkaFuture<TopicDescription>>) TOPICS_BY_NAME
                 .invoke(admin.describeTopics(Collections.singleton(topic)));
-            return futures.get(topic).get(60, TimeUnit.SECONDS);
+            return futures.get(topic).get(DEADLINE_SECONDS, TimeUnit.SECONDS);
         } catch (ExecutionException error) {
             if (error.getCause() instanceof UnknownTopicOrPartitionException) {
                 return null;

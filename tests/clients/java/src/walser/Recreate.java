@@ -78,9 +78,6 @@ final class Recreate {
 
     private void write() {
         Map<String, Object> settings = new HashMap<>();
-        settings.put("delivery.timeout.ms", 5_000);
-        settings.put("request.timeout.ms", 4_000);
-        settings.put("max.block.ms", 5_000);
         settings.put("metadata.max.age.ms", 1_000);
         // A batch that is sent again, here because the topic was gone, is overtaken by the next one where old clients number none.
         settings.put("max.in.flight.requests.per.connection", 1);
