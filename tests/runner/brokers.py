@@ -12,8 +12,10 @@ READY = re.compile(r"walser ready listeners=PLAINTEXT://(\S+?:\d+)")
 # The client cases delete topics under running clients, which must not bring them back by asking for them.
 SETTINGS = {"auto.create.topics.enable": "false"}
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-START_SECONDS, STOP_SECONDS = 120, 60
+# What takes longer hangs, also where the machine is slow.
+START_SECONDS, STOP_SECONDS = 300, 180
 
+# A machine that stands still for a while must not cost Kafka's one broker its leaderships.
 KAFKA_SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -28,6 +30,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=1800000
 """
 
 

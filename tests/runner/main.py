@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import traceback
 
 import brokers
@@ -62,11 +63,13 @@ class Context:
 
 
 def run_part(context, name, body):
+    began = time.monotonic()
     try:
         body(context)
     except Exception as error:  # the other parts still have to run
         traceback.print_exc()
         context.report.case(name, f"could not be run: {error}")
+    print(f"     {name} took {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main():

@@ -26,6 +26,9 @@ TOOL = {
     "dump-log": "DumpLogSegments",
 }
 
+# What takes longer hangs, also where the machine is slow.
+SECONDS = 3600
+
 # Per topic config: a value to set, and one that is refused (none where every value of the type is good).
 TOPIC_CONFIGS = {
     "segment.bytes": ("2097152", "1000"),
@@ -101,7 +104,8 @@ class Step:
     """One command.
 
     `loose` is a pattern that the output has to have, in place of being what Kafka's is. `settle` is +WORD or -WORD: the
-    command is repeated for a while until the output has the word, or has it no longer.
+    command is repeated for a while until the output has the word, or has it no longer; with ? in front, where the step before
+    has succeeded.
     """
 
     def __init__(self, name, tool, *arguments, loose=None, settle="", prepare=str):
@@ -176,7 +180,7 @@ def config_steps(topic):
     entity = ["--entity-type", "topics", "--entity-name", topic]
     for key, (good, bad) in TOPIC_CONFIGS.items():
         yield Step(f"configs topic {key} set", "configs", "--alter", *entity, "--add-config", f"{key}={good}")
-        yield Step(f"configs topic {key} set, described", "configs", "--describe", *entity, settle=f"+{key}=")
+        yield Step(f"configs topic {key} set, described", "configs", "--describe", *entity, settle=f"?+{key}=")
         yield Step(f"configs topic {key} refused", "configs", "--alter", *entity, "--add-config", f"{key}={bad}")
         yield Step(f"configs topic {key} deleted", "configs", "--alter", *entity, "--delete-config", key)
         yield Step(f"configs topic {key} deleted, described", "configs", "--describe", *entity, settle=f"-{key}=")
@@ -188,7 +192,7 @@ def config_steps(topic):
     default, one = ["--entity-type", "brokers", "--entity-default"], ["--entity-type", "brokers", "--entity-name", "1"]
     for key, value in BROKER_CONFIGS.items():
         yield Step(f"configs brokers {key} set", "configs", "--alter", *default, "--add-config", f"{key}={value}")
-        yield Step(f"configs brokers {key} set, described", "configs", "--describe", *default, settle=f"+{key}=")
+        yield Step(f"configs brokers {key} set, described", "configs", "--describe", *default, settle=f"?+{key}=")
         yield Step(f"configs brokers {key} deleted", "configs", "--alter", *default, "--delete-config", key)
         yield Step(f"configs brokers {key} deleted, described", "configs", "--describe", *default, settle=f"-{key}=")
     yield Step("configs broker set", "configs", "--alter", *one, "--add-config", "log.cleaner.threads=2")
@@ -220,12 +224,12 @@ def delete_records_steps(context, topic):
 
 
 def record_steps(topic):
-    def offsets(name, *arguments):
-        return Step(f"get-offsets {name}", "get-offsets", "--topic", topic, *arguments)
+    def offsets(name, *arguments, **options):
+        return Step(f"get-offsets {name}", "get-offsets", "--topic", topic, *arguments, **options)
 
     perf = ["--topic", topic, "--num-records", "20000", "--record-size", "1000", "--throughput", "-1"]
     yield Step("topics create for records", "topics", "--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1")
-    yield offsets("of an empty topic")
+    yield offsets("of an empty topic", settle=f"+{topic}:0:0")
     yield Step("producer-perf-test", "producer-perf-test", *perf, loose=r"20000 records sent, .* 99\.9th")
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         yield Step(f"producer-perf-test {codec}", "producer-perf-test", *perf[:3], "1000", *perf[4:],
@@ -284,7 +288,7 @@ def run_tools(context, name, lines):
     classes = f"{context.tools.tool_classes()}:{context.tools.kafka_jars()}"
     with open(os.path.join(folder, "stderr"), "wb") as log:
         subprocess.run([context.tools.java(), "-Xmx512m", f"-Dlog4j2.configurationFile={log4j}", "-cp", classes, "walser.Tools", commands, folder],
-                       stdout=log, stderr=log, timeout=900, check=True)
+                       stdout=log, stderr=log, timeout=SECONDS, check=True)
     results = []
     for number in range(len(lines)):
         with open(os.path.join(folder, str(number)), encoding="utf-8") as file:

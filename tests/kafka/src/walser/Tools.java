@@ -14,10 +14,11 @@ import org.apache.kafka.common.utils.internals.Exit;
  * Runs many command line tools in one JVM: {@code Tools COMMANDS FOLDER}. A line of the file COMMANDS is what to wait for, a
  * class and its arguments, with tabs between them; of line N, counted from 0, the file FOLDER/N gets the exit code and then
  * the output. {@code +WORD} repeats the command until the output has the word, {@code -WORD} until it no longer has it, for
- * a while: a broker may answer a change before all of it sees the change.
+ * a while: a broker may answer a change before all of it sees the change. {@code ?+WORD} does so where the command before
+ * has succeeded.
  */
 public final class Tools {
-    private static final long SETTLE_NANOS = 5_000_000_000L;
+    private static final long SETTLE_NANOS = 60_000_000_000L;
 
     private Tools() {
     }
@@ -41,8 +42,12 @@ public final class Tools {
         PrintStream out = System.out;
         PrintStream err = System.err;
         List<String> commands = Files.readAllLines(Path.of(arguments[0]));
+        int before = 0;
         for (int number = 0; number < commands.size(); number++) {
             String[] words = commands.get(number).split("\t");
+            boolean onlyAfterSuccess = words[0].startsWith("?");
+            String settled = onlyAfterSuccess ? words[0].substring(1) : words[0];
+            boolean settles = !settled.isEmpty() && !(onlyAfterSuccess && before != 0);
             long deadline = System.nanoTime() + SETTLE_NANOS;
             int code;
             String output;
@@ -58,8 +63,9 @@ public final class Tools {
                     System.setErr(err);
                 }
                 output = captured.toString(StandardCharsets.UTF_8);
-                again = !words[0].isEmpty() && output.contains(words[0].substring(1)) != words[0].startsWith("+");
+                again = settles && output.contains(settled.substring(1)) != settled.startsWith("+");
             } while (again && System.nanoTime() < deadline);
+            before = code;
             Files.writeString(Path.of(arguments[1], Integer.toString(number)), code + "\n" + output);
         }
         System.exit(0);
