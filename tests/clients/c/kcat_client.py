@@ -15,13 +15,22 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import cases
 import confluent_client
-from cases import BATCH_BYTES_MAX, PARTITIONS, require, wait_for
+from cases import BATCH_BYTES_MAX, PARTITIONS, Failure, require, wait_for
 
 # A machine that is slow must not have it send anything twice, or give it up.
 PATIENT = ["-X", f"request.timeout.ms={cases.REQUEST_MS}", "-X", f"socket.timeout.ms={cases.REQUEST_MS}"]
 HEADERS = ["-H", "n=1", "-H", "empty="]
 # Partition, offset, timestamp, headers, key, value; none of them holds a tab.
 FORMAT = "%p\t%o\t%T\t%h\t%k\t%s\n"
+
+
+RECREATE_ATTEMPTS = 20
+# What kcat says before it ends because there is no topic at the moment.
+SAW_NO_TOPIC = ["Local: Unknown partition", "Local: Unknown topic"]
+
+
+class SawNoTopic(Exception):
+    """kcat has ended for want of a topic."""
 
 
 class Kcat:
@@ -108,46 +117,74 @@ class Kcat:
         require(last == "999 key-00000999", f"the last record: {last}")
 
     def recreate(self):
-        """Deletes and re-creates a topic under a running kcat that writes and one that reads: both must find the new one."""
-        topic = self.create("recreate")
+        """Deletes and re-creates a topic under a running kcat that writes and one that reads: both must find the new one.
+
+        kcat itself ends when it looks for the topic just while there is none, of which no setting keeps it. Then that try
+        shows nothing, and another topic gets the next.
+        """
+        for attempt in range(RECREATE_ATTEMPTS):
+            try:
+                return self.recreate_once("recreate" if attempt == 0 else f"recreate-{attempt}")
+            except SawNoTopic as error:
+                print(f"attempt {attempt}: {error}", file=sys.stderr, flush=True)
+        raise Failure(f"kcat saw the topic gone {RECREATE_ATTEMPTS} times")
+
+    def recreate_once(self, name):
+        topic = self.create(name)
         often = ["-X", "topic.metadata.refresh.interval.ms=1000"]
-        quiet = {"text": True, "stderr": subprocess.DEVNULL}
-        writer = subprocess.Popen(["kcat", "-b", self.bootstrap, "-P", "-E", "-t", topic, *often, "-X", "message.timeout.ms=5000",
-                                   # kcat ends when the library takes a topic for gone, which it does not within this time.
-                                   "-X", "topic.metadata.propagation.max.ms=300000"], stdin=subprocess.PIPE, **quiet)
-        reader = subprocess.Popen(["kcat", "-b", self.bootstrap, "-C", "-q", "-u", "-E", "-t", topic, "-o", "beginning", *often,
-                                   "-X", "auto.offset.reset=earliest", "-f", "%s\n"], stdout=subprocess.PIPE, **quiet)
-        state = {"stop": False, "sent": 0, "phase": "old", "old": 0, "new": 0}
+        with tempfile.TemporaryFile("w+") as said:
+            options = {"text": True, "stderr": said}
+            writer = subprocess.Popen(["kcat", "-b", self.bootstrap, "-P", "-E", "-t", topic, *often, "-X", "message.timeout.ms=5000"],
+                                      stdin=subprocess.PIPE, **options)
+            reader = subprocess.Popen(["kcat", "-b", self.bootstrap, "-C", "-q", "-u", "-E", "-t", topic, "-o", "beginning", *often,
+                                       "-X", "auto.offset.reset=earliest", "-f", "%s\n"], stdout=subprocess.PIPE, **options)
+            state = {"stop": False, "sent": 0, "phase": "old", "old": 0, "new": 0}
 
-        def write():
-            while not state["stop"]:
-                for _ in range(10):
-                    writer.stdin.write(f"{state['phase']} {state['sent']}\n")
-                    state["sent"] += 1
-                writer.stdin.flush()
-                # About a thousand lines a second: the topics stay small.
-                time.sleep(0.01)
+            def write():
+                try:
+                    while not state["stop"]:
+                        for _ in range(10):
+                            writer.stdin.write(f"{state['phase']} {state['sent']}\n")
+                            state["sent"] += 1
+                        writer.stdin.flush()
+                        # About a thousand lines a second: the topics stay small.
+                        time.sleep(0.01)
+                except BrokenPipeError:
+                    # That it has ended is seen below.
+                    pass
 
-        def read():
-            for line in reader.stdout:
-                state[line.split()[0]] += 1
+            def read():
+                for line in reader.stdout:
+                    state[line.split()[0]] += 1
 
-        threads = [threading.Thread(target=body, daemon=True) for body in (write, read)]
-        for thread in threads:
-            thread.start()
-        try:
-            wait_for("records of the first topic are read", lambda: state["old"] >= 300)
-            self.admin.delete(topic)
-            cases.create(self.admin, topic)
-            state["phase"] = "new"
-            wait_for("records of the second topic are read by the running consumer", lambda: state["new"] >= 300)
-        finally:
-            state["stop"] = True
-            threads[0].join()
-            writer.stdin.close()
-            exit_codes = [writer.wait(cases.DEADLINE_SECONDS)]
-            reader.terminate()
-            reader.wait(cases.DEADLINE_SECONDS)
+            def both_run(holds):
+                if writer.poll() is None and reader.poll() is None:
+                    return holds
+                said.seek(0)
+                words = said.read()
+                if any(sign in words for sign in SAW_NO_TOPIC):
+                    raise SawNoTopic(words)
+                raise Failure(f"kcat ended: {words}")
+
+            threads = [threading.Thread(target=body, daemon=True) for body in (write, read)]
+            for thread in threads:
+                thread.start()
+            try:
+                wait_for("records of the first topic are read", lambda: both_run(state["old"] >= 300))
+                self.admin.delete(topic)
+                cases.create(self.admin, topic)
+                state["phase"] = "new"
+                wait_for("records of the second topic are read by the running consumer", lambda: both_run(state["new"] >= 300))
+            finally:
+                state["stop"] = True
+                threads[0].join()
+                try:
+                    writer.stdin.close()
+                except BrokenPipeError:
+                    pass
+                exit_codes = [writer.wait(cases.DEADLINE_SECONDS)]
+                reader.terminate()
+                reader.wait(cases.DEADLINE_SECONDS)
         require(exit_codes == [0], f"the writing kcat exited with {exit_codes[0]}")
         seen = set()
         for reads in self.read(topic):
