@@ -242,19 +242,19 @@ impl<'a, F: File, R: Runtime> Reader<'a, F, R> {
             }
         };
         chain.break_at(self.path, position, torn);
-        self.look_behind(chain, window, position.next_multiple_of(BLOCK)).await
+        self.look_behind(chain, window, position).await
     }
 
-    /// Looks for records behind a break, which tell what had been acknowledged.
-    async fn look_behind(&mut self, chain: &mut Chain, mut window: Window, start: u64) -> Result<(), WalError> {
-        let mut position = start;
+    /// Looks for records from a break on, which tell what had been acknowledged. They may stand anywhere: the first of their
+    /// commit may be damaged, too.
+    async fn look_behind(&mut self, chain: &mut Chain, mut window: Window, mut position: u64) -> Result<(), WalError> {
         loop {
             position = match self.read_record(&mut window, position).await? {
                 Found::Record(header, _) => {
                     chain.durable_through = chain.durable_through.max(header.durable_through);
                     position + record::encoded_len(header.payload_len) as u64
                 }
-                Found::NoRecord | Found::Bad => (position + 1).next_multiple_of(BLOCK),
+                Found::NoRecord | Found::Bad => window.next_candidate(position + record::ALIGN_BYTES as u64),
                 Found::End => return Ok(()),
             };
         }
