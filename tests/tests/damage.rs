@@ -223,7 +223,7 @@ fn a_flipped_bit_in_a_journal() {
     let broker = options.start().expect("it starts all the same");
     let mut client = connect(&broker);
     let refused = topic::produce(&mut client, "hit", 0, ["more"]).expect_err("it may have lost something");
-    assert!(refused.contains(&format!("error_code: {}", ErrorCode::KafkaStorageError.code())), "{refused}");
+    assert!(refused.contains("KafkaStorageError"), "{refused}");
     assert_eq!(fetch(&mut client, "hit", 0), Ok(vec![(0, 0, 1)]));
     for offset in 1..5 {
         assert_eq!(fetch(&mut client, "hit", offset), Err(ErrorCode::KafkaStorageError), "{offset}");
