@@ -206,7 +206,7 @@ fn a_failed_metadata_log_refuses_changes_and_nothing_else() {
         world.lossy.lift(fault);
         topic::create(&mut client, "refused", 1, &[]).expect_err("nobody knows what the log has");
         topic::delete(&mut client, TOPIC).expect_err("nobody knows what the log has");
-        assert!(world.observed().log().contains("metadata not changed"), "{call:?}");
+        wait_for("a line of the log", || world.observed().log().contains("metadata not changed").then_some(()));
         for worker in &mut workers {
             worker.produce(&mut client, SMALL).expect("records are no metadata");
             worker.check(&mut client);
