@@ -19,7 +19,7 @@ def java(context, *arguments):
     log4j = os.path.join(install.TESTS, "kafka", "log4j2.xml")
     classes = f"{context.tools.tool_classes()}:{context.tools.kafka_jars()}"
     command = [context.tools.java(), "-Xmx512m", f"-Dlog4j2.configurationFile={log4j}", "-cp", classes, "walser.Handover", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3600, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{arguments[0]} exited with {done.returncode}: {done.stdout[-2000:]}")
     return done.stdout
