@@ -60,8 +60,15 @@ impl OffsetIndex {
 
     /// A position from which a scan finds `offset`: that of the last batch known to end at or before it, else 0.
     pub fn position_before(&self, offset: i64) -> u32 {
-        let above = self.entries.partition_point(|e| self.base_offset + i64::from(e.relative_offset) <= offset);
-        above.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(0, |entry| entry.position)
+        self.entry_before(offset).map_or(0, |(_, position)| position)
+    }
+
+    /// Last offset and position of the last batch known to end at or before `offset`.
+    pub fn entry_before(&self, offset: i64) -> Option<(i64, u32)> {
+        let last_offset = |entry: &Entry| self.base_offset + i64::from(entry.relative_offset);
+        let above = self.entries.partition_point(|entry| last_offset(entry) <= offset);
+        let entry = self.entries.get(above.checked_sub(1)?)?;
+        Some((last_offset(entry), entry.position))
     }
 
     /// Entries that are at least `step_bytes` apart: fewer, and as right.

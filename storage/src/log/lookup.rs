@@ -174,7 +174,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 break;
             }
             if wanted.may_be_in(&header) {
-                let bytes = scanner.bytes(total).await?;
+                let bytes = scanner.checked_bytes(&header, total, true).await?;
                 let found = wanted.find_in_bytes(&bytes).map_err(|reason| scanner.corrupt(reason))?;
                 if found.is_some() {
                     return Ok(found);

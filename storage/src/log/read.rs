@@ -10,7 +10,7 @@ use crate::error::{DiskError, ReadError};
 use crate::index::offset::OffsetIndex;
 use crate::index::time::TimeIndex;
 use crate::runtime::{Instant, Runtime};
-use crate::segment::reader::{Found, ReadBounds, Scanner, read};
+use crate::segment::reader::{Found, ReadBounds, ReadFrom, Scanner, read};
 use crate::segment::{INDEX_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_path};
 
 use super::cold::CachedFile;
@@ -101,14 +101,19 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             if segment.base_offset() >= request.upper_bound {
                 break;
             }
-            let position = self.position_before(&segment, request.offset).await?;
+            self.load_indexes(&segment).await?;
+            let known = segment.indexes.borrow().offset.entry_before(request.offset);
+            let from = known.map_or_else(ReadFrom::default, |(last_offset, position)| ReadFrom {
+                position: u64::from(position),
+                last_offset: Some(last_offset),
+            });
             let cache = self.inner.tail.budget().blocks();
             let found = if cache.is_used() {
-                self.read_ahead(&segment, position, request.max_bytes, goes_on);
-                read(&segment, &CachedFile::new(cache, &segment, &self.inner.files), position, bounds).await?
+                self.read_ahead(&segment, from.position, request.max_bytes, goes_on);
+                read(&segment, &CachedFile::new(cache, &segment, &self.inner.files), from, bounds).await?
             } else {
                 let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
-                read(&segment, &file, position, bounds).await?
+                read(&segment, &file, from, bounds).await?
             };
             match found {
                 Found::Bounded => break,

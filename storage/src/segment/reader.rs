@@ -96,6 +96,8 @@ pub struct Scanner<'a, F, S = F> {
     window_at: u64,
     read_ahead_bytes: usize,
     expected_offset: i64,
+    /// Exclusive: no batch has this offset or a later one. `None`: not known.
+    end_offset: Option<i64>,
 }
 
 impl<'a, F: File, S: Source> Scanner<'a, F, S> {
@@ -110,12 +112,13 @@ impl<'a, F: File, S: Source> Scanner<'a, F, S> {
             window_at: position,
             read_ahead_bytes: read_ahead_bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX),
             expected_offset: segment.base_offset(),
+            end_offset: Some(segment.end_offset()),
         }
     }
 
     /// For a file whose end is not known: scans at most `limit` bytes.
     pub fn with_limit(mut self, limit: u64) -> Self {
-        self.limit = limit;
+        (self.limit, self.end_offset) = (limit, None);
         self
     }
 
@@ -144,9 +147,48 @@ impl<'a, F: File, S: Source> Scanner<'a, F, S> {
         Ok(Some((header, total)))
     }
 
+    /// The batch that [`Self::peek`] announced, whole and checked; its records only where `verifies_crc`.
+    pub async fn checked_bytes(
+        &mut self,
+        header: &BatchHeader,
+        total: usize,
+        verifies_crc: bool,
+    ) -> Result<Bytes, ReadError> {
+        let bytes = self.bytes(total).await?;
+        let batch = BatchView::parse_exact(&bytes).map_err(|error| self.corrupt(error.to_string()))?;
+        if verifies_crc {
+            batch.verify_crc().map_err(|error| self.corrupt(error.to_string()))?;
+        }
+        self.check_follower(header, total).await?;
+        Ok(bytes)
+    }
+
+    /// No checksum covers a batch's base offset. Where it is not the one that follows, it may be too large: then the next
+    /// batch goes on where this one should have been.
+    async fn check_follower(&mut self, header: &BatchHeader, total: usize) -> Result<(), ReadError> {
+        if header.base_offset <= self.expected_offset {
+            return Ok(());
+        }
+        let behind = |scanner: &Self| scanner.offset_in_window() + total;
+        let next = BatchHeader::read(&self.window[behind(self).min(self.window.len())..]);
+        let overlaps = |next: &BatchHeader| (self.expected_offset..=last_offset(header)).contains(&next.base_offset);
+        let Some(next) = next.filter(overlaps) else { return Ok(()) };
+        // What stands there may be none.
+        let Ok(next_total) = batch_total_len(&self.window[behind(self)..]) else { return Ok(()) };
+        self.fill(total + next_total).await?;
+        let from = behind(self).min(self.window.len());
+        let bytes = self.window.get(from..from + next_total).unwrap_or_default();
+        if BatchView::parse_exact(bytes).is_ok_and(|batch| batch.verify_crc().is_ok()) {
+            let reason = format!("batch has offset {}, and the next one {}", header.base_offset, next.base_offset);
+            return Err(self.corrupt(reason).into());
+        }
+        Ok(())
+    }
+
     /// The batch that [`Self::peek`] announced, whole.
     pub async fn bytes(&mut self, total: usize) -> Result<Bytes, ReadError> {
-        self.fill(total).await?;
+        // With the header of the one behind it, if there is one.
+        self.fill(total + BATCH_HEADER_BYTES).await?;
         let from = self.offset_in_window();
         if self.window.len() - from < total {
             return Err(self.corrupt("the file ends inside a batch").into());
@@ -196,6 +238,10 @@ impl<'a, F: File, S: Source> Scanner<'a, F, S> {
         if header.base_offset.checked_add(i64::from(header.last_offset_delta) + 1).is_none() {
             return Err(self.corrupt("batch reaches behind the last offset"));
         }
+        if let Some(end_offset) = self.end_offset.filter(|end_offset| last_offset(header) >= *end_offset) {
+            let last = last_offset(header);
+            return Err(self.corrupt(format!("batch reaches to offset {last}, and the segment ends at {end_offset}")));
+        }
         Ok(())
     }
 
@@ -209,16 +255,29 @@ impl<'a, F: File, S: Source> Scanner<'a, F, S> {
     }
 }
 
-/// Reads whole batches from the first that reaches to `bounds.offset`; the scan begins at `position`.
+/// Where a read begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadFrom {
+    pub position: u64,
+    /// Of the batch that stands there, where an index says so.
+    pub last_offset: Option<i64>,
+}
+
+/// Reads whole batches from the first that reaches to `bounds.offset`; the scan begins at `from`.
 pub async fn read<F: File, S: Source>(
     segment: &Segment<F>,
     source: &S,
-    position: u64,
+    from: ReadFrom,
     bounds: ReadBounds,
 ) -> Result<Found, ReadError> {
-    let mut scanner = Scanner::new(segment, source, position, bounds.max_bytes.saturating_add(READ_BYTES_MIN));
+    let mut scanner = Scanner::new(segment, source, from.position, bounds.max_bytes.saturating_add(READ_BYTES_MIN));
     let first = loop {
         let Some((header, total)) = scanner.peek().await? else { return Ok(Found::EndOfSegment) };
+        let indexed = from.last_offset.filter(|_| scanner.position() == from.position);
+        if let Some(indexed) = indexed.filter(|indexed| *indexed != last_offset(&header)) {
+            let reason = format!("batch ends at offset {}, and by the index at {indexed}", last_offset(&header));
+            return Err(scanner.corrupt(reason).into());
+        }
         if last_offset(&header) >= bounds.offset {
             break (header, total);
         }
@@ -268,11 +327,7 @@ impl Pieces {
         total: usize,
         verify_crc: bool,
     ) -> Result<(), ReadError> {
-        let bytes = scanner.bytes(total).await?;
-        let batch = BatchView::parse_exact(&bytes).map_err(|error| scanner.corrupt(error.to_string()))?;
-        if verify_crc {
-            batch.verify_crc().map_err(|error| scanner.corrupt(error.to_string()))?;
-        }
+        scanner.checked_bytes(header, total, verify_crc).await?;
         let from = scanner.offset_in_window();
         match &mut self.open {
             Some((_, window_at, range)) if *window_at == scanner.window_at => range.end = from + total,
