@@ -16,7 +16,7 @@ use walser_protocol::records::record::{Header, Record, RecordError, Records, rec
 
 use super::offset_map::{Full, OffsetMap};
 use super::transactions::Transactions;
-use crate::producer_state::{ProducerEntry, ProducerStates};
+use crate::producer_state::ProducerStates;
 use crate::validate::DECOMPRESSED_BYTES_MAX;
 
 /// Why a batch cannot be compacted, and so nothing of its log.
@@ -68,17 +68,22 @@ enum LastOfProducer {
 pub struct LastBatches(BTreeMap<i64, LastOfProducer>);
 
 impl LastBatches {
-    /// Of those whose last batch lies below `end_offset`.
-    pub fn of(producers: &ProducerStates, end_offset: i64) -> Self {
-        let last = |entry: &ProducerEntry| match entry.last_offset() {
-            Some(last_offset) => LastOfProducer::Data { last_offset },
-            None => LastOfProducer::Marker { producer_epoch: entry.producer_epoch },
-        };
-        let is_below = |last: &LastOfProducer| match last {
-            LastOfProducer::Data { last_offset } => *last_offset < end_offset,
-            LastOfProducer::Marker { .. } => true,
-        };
-        Self(producers.iter().map(|(id, entry)| (id, last(entry))).filter(|(_, last)| is_below(last)).collect())
+    /// Of those whose last batch lies below `end_offset`. What is not below `durable_end_offset` may be lost: then the one
+    /// before it is the last. `None` where that one is not remembered.
+    pub fn of(producers: &ProducerStates, end_offset: i64, durable_end_offset: i64) -> Option<Self> {
+        let mut last_batches = BTreeMap::new();
+        for (id, entry) in producers.iter() {
+            if entry.last_offset().is_none() {
+                last_batches.insert(id, LastOfProducer::Marker { producer_epoch: entry.producer_epoch });
+                continue;
+            }
+            let durable = entry.batches().map(|batch| batch.last_offset).filter(|last| *last < durable_end_offset);
+            let last_offset = durable.last()?;
+            if last_offset < end_offset {
+                last_batches.insert(id, LastOfProducer::Data { last_offset });
+            }
+        }
+        Some(Self(last_batches))
     }
 
     fn holds(&self, batch: &BatchView<'_>) -> bool {

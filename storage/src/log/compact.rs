@@ -21,7 +21,7 @@ use crate::compaction::plan::{GroupLimits, LogBounds, Plan, SegmentFacts, group_
 use crate::compaction::throttle::Throttle;
 use crate::compaction::transactions::{AbortedSearch, AbortedTransaction, Transactions};
 use crate::disk::{Disk, File, OpenMode};
-use crate::error::{DiskError, ReadError};
+use crate::error::{CommitError, DiskError, LogOffline, ReadError};
 use crate::open_files::OpenFile;
 use crate::runtime::channel::Permit;
 use crate::runtime::{Instant, Runtime};
@@ -32,7 +32,7 @@ use crate::segment::{CLEANED_INDEX_SUFFIX, CLEANED_LOG_SUFFIX, CLEANED_TIME_INDE
 use super::read::SLICE;
 use super::recovery::remove_if_there;
 use super::swap::Swap;
-use super::{Health, Log};
+use super::{Durability, Health, Log};
 
 /// A wait for the throttle is taken in parts of this, so that a log can be closed meanwhile.
 const THROTTLE_STEP: Duration = Duration::from_millis(50);
@@ -78,6 +78,16 @@ pub enum CompactError {
     /// Retention or another pass is at the log's segments.
     #[error("segments of the log are being removed or compacted")]
     Busy,
+}
+
+impl From<CommitError> for CompactError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Unavailable(error) | CommitError::Offline(LogOffline::Failed(error)) => Self::Disk(error),
+            CommitError::Offline(LogOffline::Corrupt(corruption)) => Self::Read(corruption.into()),
+            CommitError::Offline(LogOffline::Closed) => Self::Closing,
+        }
+    }
 }
 
 impl CompactError {
@@ -354,10 +364,7 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
     ) -> Result<u64, CompactError> {
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(0) };
         let Some(last_filled) = old.iter().rfind(|segment| segment.written_bytes() > 0) else { return Ok(0) };
-        cleaner.last_batches = {
-            let state = self.log.inner.state.borrow();
-            LastBatches::of(&state.producers, last.end_offset())
-        };
+        cleaner.last_batches = self.last_batches(last.end_offset()).await?;
         let dir = &self.log.inner.dir;
         let segment = Rc::new(Segment::new(dir, first.base_offset(), last.created_ms()));
         let mut writing = Writing::new(self.log, Rc::clone(&segment), (old.len() == 1).then(|| Rc::clone(first)));
@@ -385,6 +392,25 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Below `end_offset`. Where all that is remembered of a producer is in flight, it is waited for.
+    async fn last_batches(&self, end_offset: i64) -> Result<LastBatches, CompactError> {
+        let log = self.log;
+        loop {
+            let (log_end_offset, durability) = {
+                let state = log.inner.state.borrow();
+                let found = LastBatches::of(&state.producers, end_offset, log.durable_end_offset());
+                if let Some(last_batches) = found {
+                    return Ok(last_batches);
+                }
+                (state.log_end_offset, state.config.durability)
+            };
+            if durability != Durability::Flushed {
+                log.flush().await?;
+            }
+            log.wait(|log| log.durable_end_offset() >= log_end_offset).await?;
         }
     }
 

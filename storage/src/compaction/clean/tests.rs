@@ -158,8 +158,14 @@ fn an_empty_batch_stays_where_its_header_is_needed() {
     producers.note_batch(view(&old).header(), 0);
     for (case, end_offset, ends_segment, last_batches, is_kept) in [
         ("nobody needs it", 100, false, LastBatches::default(), false),
-        ("its producer does", 100, false, LastBatches::of(&producers, 100), true),
-        ("its producer's last is further up", 100, false, LastBatches::of(&producers, 1), false),
+        ("its producer does", 100, false, LastBatches::of(&producers, 100, 2).expect("it is durable"), true),
+        (
+            "its producer's last is further up",
+            100,
+            false,
+            LastBatches::of(&producers, 1, 2).expect("it is durable"),
+            false,
+        ),
         ("end of the pass", 2, false, LastBatches::default(), true),
         ("end of the segment", 100, true, LastBatches::default(), true),
     ] {
@@ -231,10 +237,34 @@ fn aborted_records_go_and_markers_after_them() {
         timestamp: NOW,
     };
     producers.note_marker(&known, 1);
-    late.last_batches = LastBatches::of(&producers, 100);
+    late.last_batches = LastBatches::of(&producers, 100, 0).expect("only a marker");
     let emptied = rewritten(late.clean(&view(&dated), false).expect("whole"));
     assert!(view(&emptied).is_control() && view(&emptied).record_count() == 0);
     assert_eq!(control_record(&view(&emptied), &mut Vec::new()), Ok(None));
+}
+
+#[test]
+fn a_batch_that_may_be_lost_is_no_last_one() {
+    // Rule: the batch that holds what is known of a producer is its last durable one, whatever is in flight behind it.
+    let batch = |base_offset, base_sequence| {
+        let producer = BatchOptions { producer_id: 9, producer_epoch: 1, base_sequence, ..at(base_offset) };
+        build(producer, &[("a", Some("1"))])
+    };
+    let mut producers = ProducerStates::default();
+    let batches: Vec<_> = (0..6).map(|offset| batch(offset, offset as i32)).collect();
+    for (offset, bytes) in (0..).zip(&batches) {
+        producers.note_batch(view(bytes).header(), offset);
+    }
+    for (durable_end_offset, held) in [(6, Some(5)), (5, Some(4)), (2, Some(1)), (1, None)] {
+        let last_batches = LastBatches::of(&producers, 100, durable_end_offset);
+        assert_eq!(last_batches.is_some(), held.is_some(), "durable to {durable_end_offset}");
+        let Some(last_batches) = last_batches else { continue };
+        let found = batches.iter().position(|bytes| last_batches.holds(&view(bytes)));
+        assert_eq!(found, held, "durable to {durable_end_offset}");
+    }
+    assert!(
+        LastBatches::of(&producers, 4, 6).is_some_and(|last| !batches.iter().any(|bytes| last.holds(&view(bytes))))
+    );
 }
 
 #[test]
