@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use walser_protocol::types::Uuid;
 
-use crate::checkpoint::{self, OffsetCheckpoint};
+use crate::checkpoint::{self, CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE};
 use crate::disk::Disk;
 use crate::error::DiskError;
 
@@ -230,6 +230,24 @@ impl<D: Disk> DataDir<D> {
 
     pub async fn write_checkpoint(&self, file_name: &str, offsets: &OffsetCheckpoint) -> Result<(), DiskError> {
         checkpoint::replace_file(&self.disk, &self.path.join(file_name), offsets.encode().as_bytes()).await
+    }
+
+    /// Takes out of the offset checkpoints, durably, what they say of these partitions. They name topics and not their ids: before
+    /// a directory loses its name, or another topic gets it.
+    pub async fn forget_offsets(&self, is_gone: impl Fn(&str, i32) -> bool) -> Result<(), DiskError> {
+        for file_name in [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE] {
+            let mut offsets = self.read_checkpoint(file_name).await?;
+            let count = offsets.offsets.len();
+            offsets.offsets.retain(|(topic, partition), _| !is_gone(topic, *partition));
+            if offsets.offsets.len() == count {
+                continue;
+            }
+            match self.write_checkpoint(file_name, &offsets).await {
+                Err(error) if error.is_full() => self.remove_checkpoint(file_name).await?,
+                written => written?,
+            }
+        }
+        Ok(())
     }
 
     /// Removes a checkpoint, durably, where it cannot be written anew and says what is not true any more: without it logs

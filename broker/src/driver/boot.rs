@@ -4,7 +4,7 @@
 //! nobody knows and half-deleted ones are settled here, and said so. Which directories there are, and which partition is in
 //! which, is in `dirs` and `homes`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use walser_storage::checkpoint::{
     CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
 };
 use walser_storage::data_dir::log_ends::{LogEnds, is_noted};
-use walser_storage::data_dir::partition::FoundDir;
+use walser_storage::data_dir::partition::{DirKind, FoundDir};
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, Removal};
 use walser_storage::disk::Disk;
@@ -339,6 +339,16 @@ pub async fn settle<D: Disk>(
     let mut random = Vec::with_capacity(found.len());
     for _ in found {
         random.push(u128::from_be_bytes(*random_uuid()?.as_bytes()));
+    }
+    let is_replaced = |dir: &&FoundDir| {
+        let current = known.iter().find(|(_, topic)| topic.name == dir.name.topic).map(|(id, _)| *id);
+        dir.name.kind == DirKind::Partition && dir.topic_id.is_some_and(|id| Some(id) != current)
+    };
+    let replaced: BTreeSet<_> =
+        found.iter().filter(is_replaced).map(|dir| (dir.name.topic.as_str(), dir.name.partition)).collect();
+    if !replaced.is_empty() {
+        // Later, nothing would tell whose offsets they were.
+        data_dir.forget_offsets(|topic, partition| replaced.contains(&(topic, partition))).await?;
     }
     let decisions = plan_directories(found, known, || random.pop().unwrap_or_default());
     for (dir, decision) in found.iter().zip(decisions) {

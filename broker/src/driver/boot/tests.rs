@@ -227,3 +227,41 @@ fn a_directory_that_cannot_be_read_leaves_the_others() {
         assert!(matches!(world.settle().await, Err(BootError::DataDir(DataDirError::Disk(_)))));
     });
 }
+#[test]
+fn what_checkpoints_say_of_a_replaced_topic_goes_before_its_directory() {
+    // Rule: wherever the power goes while an old topic's directory is settled, as long as the checkpoints speak of it the
+    // directory tells whose offsets they are: nobody takes them for those of the topic that has the name now.
+    let (old, topic_id) = (Uuid::from_bytes([9; 16]), Uuid::from_bytes([7; 16]));
+    let known = known_topics(&image(TopicId::from_wire(topic_id).unwrap()), NODE);
+    for cut_at in 1.. {
+        let runtime = SimulatedRuntime::new(cut_at);
+        let disk = SimulatedDisk::new(&runtime);
+        let data_dir = DataDir::at(disk.clone(), DATA);
+        runtime.block_on(async {
+            data_dir.create_partition("a", 0, old).await.unwrap();
+            disk.sync_dir(Path::new("/")).await.unwrap();
+            data_dir.write_topic_id("a-0", old).await.unwrap();
+            let offsets = BTreeMap::from([(("a".to_owned(), 0), 15), (("b".to_owned(), 0), 3)]);
+            data_dir.write_checkpoint(RECOVERY_POINT_FILE, &OffsetCheckpoint { offsets }).await.unwrap();
+        });
+        disk.cut_power_at(cut_at);
+        let work = async {
+            let found = data_dir.list_partitions().await.unwrap();
+            settle(&data_dir, &found, &known).await.unwrap();
+        };
+        let is_finished = runtime.block_on_unless(work, || disk.has_lost_power()).is_ok();
+        runtime.crash();
+        let data_dir = DataDir::at(disk.crash(&runtime), DATA);
+        let (found, offsets) = runtime.block_on(async {
+            let found = data_dir.list_partitions().await.unwrap();
+            (found, data_dir.read_checkpoint(RECOVERY_POINT_FILE).await.unwrap().offsets)
+        });
+        let is_told = found.iter().any(|dir| dir.dir_name == "a-0" && dir.topic_id == Some(old));
+        assert!(is_told || !offsets.contains_key(&("a".to_owned(), 0)), "cut at {cut_at}");
+        assert!(offsets.contains_key(&("b".to_owned(), 0)), "cut at {cut_at}: of another topic");
+        if is_finished {
+            assert!(cut_at > 5 && !is_told, "the work does something");
+            break;
+        }
+    }
+}
