@@ -485,15 +485,13 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
                 // Behind something bad that is mended, what is bad is mended, too.
                 let is_first = self.repair.segments.is_empty() && repair.bad.is_empty();
                 if is_first && !self.was_acknowledged(bad.offset, segment, bad.start, later) {
-                    self.note_torn(segment, bad, later);
+                    self.note_torn(segment, bad);
                     return bad.offset;
                 }
                 self.add_bad(segment, bad, wanted_end);
                 repair.bad.push(bad.clone());
             }
-            if !self.judge_end(segment, later, wanted_end, &mut repair) {
-                return scanned.end_offset;
-            }
+            self.judge_end(segment, wanted_end, &mut repair);
             end_offset = scanned.end_offset;
             if repair.is_rewritten() || repair.has_bad_index {
                 self.repair.segments.push(repair);
@@ -503,25 +501,12 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         end_offset
     }
 
-    /// Whether a segment reaches to the next one. False when it does not and what is behind it is cut off.
-    fn judge_end(
-        &mut self,
-        segment: &FoundSegment,
-        later: &[FoundSegment],
-        wanted_end: i64,
-        repair: &mut SegmentRepair,
-    ) -> bool {
+    /// Whether a segment reaches to the next one.
+    fn judge_end(&mut self, segment: &FoundSegment, wanted_end: i64, repair: &mut SegmentRepair) {
         let scanned = &segment.scanned;
         let is_bad_at_end = scanned.bad.last().is_some_and(|bad| bad.next_offset.is_none());
         match segment.next_base {
             Some(next) if scanned.end_offset < next && !is_bad_at_end && !self.has_swap => {
-                let is_first = self.repair.segments.is_empty() && repair.bad.is_empty();
-                if is_first && !self.was_acknowledged(scanned.end_offset, segment, segment.good_end, later) {
-                    let reason = format!("batches up to offset {next} are missing");
-                    let bad = self.missing(segment, reason);
-                    self.note_torn(segment, &bad, later);
-                    return false;
-                }
                 let bad = self.missing(segment, format!("batches up to offset {next} are missing"));
                 self.add_bad(segment, &bad, wanted_end);
                 repair.end.end = next;
@@ -530,7 +515,6 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
             None if scanned.end_offset < wanted_end => repair.end.end = wanted_end,
             Some(_) | None => {}
         }
-        true
     }
 
     fn missing(&self, segment: &FoundSegment, reason: String) -> Bad {
@@ -558,34 +542,28 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         } else if end_offset < wanted_end && !is_bad_at_end {
             let path = segments.last().map_or(self.path.clone(), |last| last.scanned.path.clone());
             let reason = format!("the log ends at offset {end_offset}, and was on stable storage up to {wanted_end}");
-            let mut finding = Finding::damage(&path, reason, format!("the log goes on at offset {end_offset}"));
+            let consequence = match self.known.is_clean {
+                true => format!("the log goes on at offset {wanted_end}"),
+                false => format!("the log serves what is below offset {end_offset}, and takes no appends"),
+            };
+            let mut finding = Finding::damage(&path, reason, consequence);
             finding.offset = Some(end_offset);
             finding.position = segments.last().map(|last| last.good_end);
             self.add(finding);
         }
     }
 
-    /// As a start decides it: see `log::recovery`.
+    /// As a start decides it: see `log::proof`.
     fn was_acknowledged(&self, offset: i64, segment: &FoundSegment, position: u64, later: &[FoundSegment]) -> bool {
         let is_marked = self.mark.as_ref().is_some_and(|mark| mark.covers(offset));
-        if offset < self.durable_to() || is_marked {
+        if offset < self.durable_to() || is_marked || !later.is_empty() {
             return true;
         }
-        let limit = GROUP_BYTES_MAX as u64;
-        let mut before = segment.scanned.len_bytes.saturating_sub(position);
-        let mut distance = segment.good_end.saturating_sub(position);
-        for later in later {
-            if later.scanned.batches > 0 {
-                distance = before + later.good_end;
-            }
-            before += later.scanned.len_bytes;
-        }
-        before > limit && distance > limit
+        segment.good_end.saturating_sub(position) > GROUP_BYTES_MAX as u64
     }
 
-    fn note_torn(&mut self, segment: &FoundSegment, bad: &Bad, later: &[FoundSegment]) {
+    fn note_torn(&mut self, segment: &FoundSegment, bad: &Bad) {
         let bytes = segment.scanned.len_bytes.saturating_sub(bad.start);
-        let bytes = bytes + later.iter().map(|later| later.scanned.len_bytes).sum::<u64>();
         let reason = format!("an end that was never acknowledged: {}", bad.reason);
         let mut finding = Finding::note(&segment.scanned.path, reason, format!("{bytes} bytes are cut off"));
         (finding.position, finding.offset) = (Some(bad.start), Some(bad.offset));

@@ -58,7 +58,7 @@ pub struct Standing {
     pub partition: i32,
     /// The sequence of the first record it needs.
     pub needs_from: u64,
-    /// Everything below was durable no later than the roll.
+    /// Everything below was durable no later than the roll, or is by then in records that were there before it.
     pub end_offset: i64,
 }
 

@@ -167,6 +167,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let may_leave_end = is_busy && direct.as_ref().is_some_and(DirectRound::is_alone);
         let mut end_record = None;
         for (at, part) in round.parts.iter().enumerate() {
+            if self.offline().is_some() {
+                // The journal failed meanwhile. The file of another segment would say that what is in front of it is flushed.
+                return Ok(());
+            }
             let file = self.open_for_writing(&part.segment).await?;
             writer.begin(&part.segment, &file).await?;
             self.cover_tail(writer, part).await?;
@@ -254,7 +258,8 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     /// The segment's file, made when there is none yet. A new file's name is durable before anything in it is acknowledged,
-    /// and the segments before it are: what the journal has of those is void once the file is there.
+    /// and the segments before it are: what the journal has of those is void once the file is there, and a start knows that
+    /// all of it had been acknowledged.
     async fn open_for_writing(&self, segment: &Segment<D::File>) -> Result<OpenFile<D::File>, Failure> {
         if segment.is_name_durable() {
             let file = segment.file(&self.inner.files, OpenMode::ReadWrite).await?;
@@ -263,7 +268,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             }
             return Ok(file);
         }
-        if self.inner.journal.is_some() && !self.inner.state.borrow().unsynced.segments.is_empty() {
+        if !self.inner.state.borrow().unsynced.segments.is_empty() {
             self.sync().await?;
         }
         if !self.inner.state.borrow().is_dir_durable {

@@ -18,6 +18,7 @@ mod compact;
 mod damage;
 pub mod known_end;
 mod lookup;
+mod proof;
 mod read;
 mod recovery;
 mod rest;
@@ -25,6 +26,7 @@ mod retention;
 mod room;
 mod round;
 mod seal;
+mod settle;
 mod swap;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -209,6 +211,8 @@ struct State<F> {
     flush_to: i64,
     /// The end of the last batch that the journal did not take.
     direct_end_offset: i64,
+    /// The end of the last such batch of which it has the loose end.
+    loose_end_offset: i64,
     /// What the journal holds is to be put into segments though it is little.
     is_write_back_due: bool,
     /// The journal wants to let go of its records up to this sequence.

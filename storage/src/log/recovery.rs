@@ -3,18 +3,16 @@
 //! After a clean stop the log ends at the recovery point and no segment is opened. Otherwise every segment from the
 //! recovery point on is scanned: each batch's CRC, the order of offsets, indexes, epochs and producers built anew. Of the
 //! segment that a [note](super::known_end) speaks of only what lies behind the place that is noted, and when the file ends
-//! there it is not opened. Where
-//! the batches end before the files do, there are two cases. At most [`GROUP_BYTES_MAX`] of batches are in flight at a
-//! time, so bad bytes within that of the end are an append that was never acknowledged: they are cut off, and said so.
-//! Good batches further behind prove that the bad bytes had been acknowledged once: nothing is cut, the log is served up
-//! to there and takes no appends. The same when the bad bytes are below the recovery point, and when the log is marked as
-//! one that may have lost something with a damaged journal (`damage`).
+//! there it is not opened. What is scanned is written again before it counts (`settle`). Where the batches end before the
+//! files do, or before where it is known that they once ended, there are two cases (`proof`): an append that was never
+//! acknowledged is cut off, and said so; where the bytes may have been acknowledged nothing is cut, and the log is served
+//! up to there and takes no appends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use walser_protocol::records::batch::{BatchHeader, BatchView};
+use walser_protocol::records::batch::BatchHeader;
 
 use crate::cache::tail::TailBudget;
 use crate::checkpoint::{self, TEMPORARY_SUFFIX, sync_dir};
@@ -34,12 +32,13 @@ use crate::segment::{
 use super::commit::Unsynced;
 use super::damage::{DAMAGE_FILE, DamageMark};
 use super::known_end::KnownEnd;
+use super::proof::{Proof, missing};
 use super::read::Pace;
 use super::rest::Notes;
 use super::retention::DELETED_SUFFIX;
-use super::round::GROUP_BYTES_MAX;
 use super::seal::ToSeal;
-use super::{Durability, Health, Log, LogConfig, State};
+use super::settle::Settler;
+use super::{Health, Log, LogConfig, State};
 
 /// What opening a log needs.
 pub struct OpenLog<D: Disk, R: Runtime> {
@@ -188,7 +187,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             open.is_clean && recovered.report.scanned_bytes == 0 && snapshot_at == Some(recovered.log_end_offset);
         // The first segment's file comes after both.
         recovered.is_dir_durable = first_offset.is_some();
-        let notes = known.map(|known| Notes::found(known.base_offset, known.end_offset)).unwrap_or_default();
+        let notes = open.known_end.as_ref().map(|found| Notes::found(found, known.is_some())).unwrap_or_default();
         Ok(open.finish(recovered, log_start_offset, files.snapshots, is_clean, notes))
     }
 }
@@ -238,7 +237,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
     }
 
     /// Exclusive: what lies below was on stable storage once.
-    fn durable_to(&self) -> i64 {
+    pub(super) fn durable_to(&self) -> i64 {
         let noted = self.known_end.as_ref().map_or(0, |known| known.end_offset);
         self.recovery_point.unwrap_or(0).max(noted)
     }
@@ -292,6 +291,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             unsynced: Unsynced::default(),
             flush_to: 0,
             direct_end_offset: 0,
+            loose_end_offset: 0,
             is_write_back_due: false,
             leaving: None,
             held_pin: None,
@@ -429,15 +429,16 @@ impl<F: File> Recovered<F> {
             let later = &found[at + 1..];
             let known = known.filter(|_| at == 0);
             let (scanned, file, bad) = self.scan_segment(open, segment, known).await?;
-            let bad = bad.or_else(|| gap(&scanned, later));
+            let bad = bad.or_else(|| missing(&scanned, later, open.durable_to()));
             if let Some(bad) = bad {
                 let mark = self.mark.clone();
                 let proof = Proof { found: segment, later, bad: &bad, mark: mark.as_ref() };
                 if proof.was_acknowledged(open, &*file).await? {
                     tracing::error!(%bad, "damage in the middle of a log: served up to there, no appends");
+                    file.sync_data().await.map_err(|e| DiskError::new("sync", scanned.path(), e))?;
                     self.report.corruption = Some(bad);
                 } else {
-                    self.cut(open, &proof, &scanned, &*file).await?;
+                    self.cut(&proof, &scanned, &*file).await?;
                 }
                 self.take_scanned(scanned, None);
                 return Ok(());
@@ -495,18 +496,14 @@ impl<F: File> Recovered<F> {
             .with_limit(found.log_bytes)
             .with_expected_offset(segment.end_offset());
         let mut pace = Pace::new(&open.runtime);
+        let mut settler = Settler::default();
         let bad = loop {
             match next_checked(&mut scanner).await {
                 Ok(Some((header, bytes))) => {
                     segment.note_batch(&header, bytes.len() as u64, open.config.index_interval_bytes);
-                    // Compaction may have taken the first batch of an epoch that the file knows.
-                    if self.epochs.latest().is_none_or(|latest| latest.epoch < header.partition_leader_epoch) {
-                        self.epochs.assign(header.partition_leader_epoch, header.base_offset);
-                    }
-                    if header.base_offset >= self.log_end_offset {
-                        note_producer(&mut self.producers, &header, &bytes);
-                    }
+                    self.note_scanned(&header, &bytes);
                     scanner.advance(&header, bytes.len());
+                    settler.take(&open.disk, &segment, &file, bytes).await?;
                     pace.step().await;
                 }
                 Ok(None) => break None,
@@ -514,6 +511,7 @@ impl<F: File> Recovered<F> {
                 Err(error) => return Err(open_error(error)),
             }
         };
+        settler.finish(&open.disk, &segment, &file, found.log_bytes).await?;
         // Zeros behind the data are where the next batch would go.
         let rest = scanner.position();
         let is_zeros =
@@ -523,21 +521,22 @@ impl<F: File> Recovered<F> {
         Ok((segment, file, bad.filter(|_| !is_zeros)))
     }
 
-    /// Cuts an unacknowledged end: later segments first, from the last one, so that a crash in between leaves a log that
-    /// is cut the same way next time.
-    async fn cut<D: Disk<File = F>, R: Runtime>(
-        &mut self,
-        open: &OpenLog<D, R>,
-        proof: &Proof<'_>,
-        scanned: &Segment<F>,
-        file: &F,
-    ) -> Result<(), OpenError> {
-        for segment in proof.later.iter().rev() {
-            for suffix in [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX] {
-                remove_if_there(&open.disk, &file_path(&open.dir, segment.base_offset, suffix)).await?;
-            }
-            sync_dir(&open.disk, &open.dir).await?;
+    fn note_scanned(&mut self, header: &BatchHeader, bytes: &[u8]) {
+        let (epoch, base_offset) = (header.partition_leader_epoch, header.base_offset);
+        // Compaction may have taken the first batch of an epoch that the file knows. And the file may know epochs by batches that
+        // are lost, so that they began elsewhere.
+        let is_new = self.epochs.latest().is_none_or(|latest| latest.epoch < epoch);
+        if is_new || self.epochs.entries().iter().any(|known| known.epoch == epoch && known.start_offset > base_offset)
+        {
+            self.epochs.assign(epoch, base_offset);
         }
+        if header.base_offset >= self.log_end_offset {
+            note_producer(&mut self.producers, header, bytes);
+        }
+    }
+
+    /// Cuts an end off that was never acknowledged, which is in the last segment.
+    async fn cut(&mut self, proof: &Proof<'_>, scanned: &Segment<F>, file: &F) -> Result<(), OpenError> {
         cut_file(file, scanned).await?;
         let bytes = proof.bytes_behind();
         tracing::warn!(at = %proof.bad, bytes, "unacknowledged end of a log cut off");
@@ -546,126 +545,11 @@ impl<F: File> Recovered<F> {
     }
 }
 
-/// Whether bad bytes may have been acknowledged.
-struct Proof<'a> {
-    found: &'a FoundSegment,
-    later: &'a [FoundSegment],
-    bad: &'a Corruption,
-    mark: Option<&'a DamageMark>,
-}
-
-impl Proof<'_> {
-    fn bytes_behind(&self) -> u64 {
-        let later: u64 = self.later.iter().map(|segment| segment.log_bytes).sum();
-        self.found.log_bytes.saturating_sub(self.bad.position) + later
-    }
-
-    async fn was_acknowledged<D: Disk, R: Runtime>(
-        &self,
-        open: &OpenLog<D, R>,
-        file: &D::File,
-    ) -> Result<bool, OpenError> {
-        let is_marked = self.mark.is_some_and(|mark| mark.covers(self.bad.offset));
-        if is_marked || self.bad.offset < open.durable_to() {
-            return Ok(true);
-        }
-        // Without a flush per append any amount may be in flight.
-        if open.config.durability != Durability::Flushed || self.bytes_behind() <= GROUP_BYTES_MAX as u64 {
-            return Ok(false);
-        }
-        let mut distance_bytes = 0;
-        let segment = Segment::<D::File>::new(&open.dir, self.found.base_offset, 0);
-        let good_to =
-            last_good_end(open, &segment, file, self.bad.position + 1, self.found.log_bytes, self.bad).await?;
-        if let Some(end) = good_to {
-            distance_bytes = end - self.bad.position;
-        }
-        let mut before_bytes = self.found.log_bytes - self.bad.position.min(self.found.log_bytes);
-        for later in self.later {
-            if distance_bytes > GROUP_BYTES_MAX as u64 {
-                break;
-            }
-            let segment = Segment::<D::File>::new(&open.dir, later.base_offset, 0);
-            let file = segment.file(&open.files(), OpenMode::ReadWrite).await?;
-            if let Some(end) = last_good_end(open, &segment, &file, 0, later.log_bytes, self.bad).await? {
-                distance_bytes = before_bytes + end;
-            }
-            before_bytes += later.log_bytes;
-        }
-        Ok(distance_bytes > GROUP_BYTES_MAX as u64)
-    }
-}
-
-/// Looks for batches that verify at any byte from `position` on. The end of the last one found; it stops early once that
-/// is further from `bad` than anything in flight.
-async fn last_good_end<D: Disk, R: Runtime>(
-    open: &OpenLog<D, R>,
-    segment: &Segment<D::File>,
-    file: &D::File,
-    mut position: u64,
-    limit: u64,
-    bad: &Corruption,
-) -> Result<Option<u64>, OpenError> {
-    const WINDOW_BYTES: u64 = 1 << 20;
-    const HEADER: usize = walser_protocol::records::batch::BATCH_HEADER_BYTES;
-    let failed = |e| DiskError::new("read", segment.path(), e);
-    let mut found = None;
-    let mut pace = Pace::new(&open.runtime);
-    while position + HEADER as u64 <= limit {
-        let window = file.read_at(position, WINDOW_BYTES.min(limit - position) as usize).await.map_err(failed)?;
-        let mut next = position + (window.len().saturating_sub(HEADER - 1)).max(1) as u64;
-        for (at, bytes) in window.windows(HEADER).enumerate() {
-            let here = position + at as u64;
-            let Some(total) = plausible_batch(bytes, bad.offset).filter(|&total| here + total as u64 <= limit) else {
-                continue;
-            };
-            let batch = file.read_at(here, total).await.map_err(failed)?;
-            if BatchView::parse_exact(&batch).is_ok_and(|batch| batch.verify_crc().is_ok()) {
-                next = here + total as u64;
-                found = Some(next);
-                if next - position.min(bad.position) > 2 * GROUP_BYTES_MAX as u64 {
-                    return Ok(found);
-                }
-                break;
-            }
-            pace.step().await;
-        }
-        position = next;
-        pace.step().await;
-    }
-    Ok(found)
-}
-
-/// The length a header at the start of `bytes` claims, if it could be that of a batch behind `offset`.
-fn plausible_batch(bytes: &[u8], offset: i64) -> Option<usize> {
-    let header = BatchHeader::read(bytes)?;
-    let is_plausible = header.magic == 2
-        && header.base_offset >= offset
-        && header.last_offset_delta >= 0
-        && header.record_count >= 0
-        && header.base_offset - offset <= i64::from(i32::MAX);
-    let total = walser_protocol::records::batch::batch_total_len(bytes).ok()?;
-    is_plausible.then_some(total)
-}
-
-/// A segment must reach to where the next one begins.
-fn gap<F: File>(scanned: &Segment<F>, later: &[FoundSegment]) -> Option<Corruption> {
-    let next = later.first().filter(|next| next.base_offset != scanned.end_offset())?;
-    Some(Corruption {
-        path: scanned.path().to_path_buf(),
-        position: scanned.written_bytes(),
-        offset: scanned.end_offset(),
-        reason: format!("the batches up to offset {} are missing", next.base_offset),
-    })
-}
-
 pub(super) async fn next_checked<F: File, S: Source>(
     scanner: &mut Scanner<'_, F, S>,
 ) -> Result<Option<(BatchHeader, bytes::Bytes)>, ReadError> {
     let Some((header, total)) = scanner.peek().await? else { return Ok(None) };
-    let bytes = scanner.bytes(total).await?;
-    let verdict = BatchView::parse_exact(&bytes).and_then(|batch| batch.verify_crc());
-    verdict.map_err(|error| scanner.corrupt(error.to_string()))?;
+    let bytes = scanner.checked_bytes(&header, total, true).await?;
     Ok(Some((header, bytes)))
 }
 

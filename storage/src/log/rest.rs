@@ -27,15 +27,17 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// A start has found one.
-    pub fn found(base_offset: i64, end_offset: i64) -> Self {
-        let base_offset = Some(base_offset);
-        Self { pending: None, made_at: Some(end_offset), handed_out: base_offset, kept: base_offset }
+    /// A start has found one, and does without it where it is not of use. Another start may use it, where more is lost by then.
+    pub fn found(known: &KnownEnd, is_used: bool) -> Self {
+        let base_offset = Some(known.base_offset);
+        let made_at = is_used.then_some(known.end_offset);
+        Self { pending: None, made_at, handed_out: base_offset, kept: base_offset }
     }
 
-    /// Segments from here on may not be replaced: a note may speak of them.
+    /// Segments from here on may not be replaced: a note may speak of them, one that is yet to be handed out too.
     pub fn compactable_to(&self) -> i64 {
-        self.kept.unwrap_or(i64::MAX)
+        let pending = self.pending.as_ref().map(|pending| pending.base_offset);
+        self.kept.into_iter().chain(pending).min().unwrap_or(i64::MAX)
     }
 }
 

@@ -86,6 +86,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let mut state = self.inner.state.borrow_mut();
         let Some(handle) = self.inner.journal.as_ref().filter(|_| !bytes.is_empty()) else { return Ok(None) };
         let sequence = handle.append_bytes(self, part.segment.base_offset(), position, bytes)?;
+        state.loose_end_offset = part.end_offset;
         for staged in state.staged.iter_mut().take_while(|staged| staged.end_offset <= part.end_offset) {
             staged.sequence.get_or_insert(sequence);
         }
@@ -154,9 +155,15 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         let state = self.inner.state.borrow();
         let needs_from = state.pin()?;
         let durable = self.inner.durable_end_offset.get();
-        // Behind a batch that goes straight into its segment nothing is journalled before that one is durable.
-        let is_direct = state.direct_end_offset > durable || matches!(state.health, Health::Offline(_));
-        let end_offset = if is_direct { durable } else { state.log_end_offset };
+        // Behind a batch that goes straight into its segment nothing is journalled before that one is durable, but for its own
+        // loose end: without that record the batch would be lost.
+        let end_offset = match &state.health {
+            Health::Offline(_) => durable,
+            Health::Good | Health::Unavailable(_) if state.direct_end_offset > durable => {
+                durable.max(state.loose_end_offset)
+            }
+            Health::Good | Health::Unavailable(_) => state.log_end_offset,
+        };
         Some(Standing { topic_id: *topic_id, partition: *partition, needs_from, end_offset })
     }
 

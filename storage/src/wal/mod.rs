@@ -4,10 +4,10 @@
 //! * [`Wal::append`] gives the record its sequence and queues it. It is durable when [`Wal::committed`] of that sequence
 //!   returns `Ok`, and then it is there after a kill or a power cut, in its place in the order, until
 //!   [`Wal::truncate_before`] has let it go. Records that were not committed may be there or not; what is there is a
-//!   prefix, and never a record that was not appended.
+//!   prefix, and never a record that was not appended. What a start has given to the replay counts as committed.
 //! * Group commit has no timer: what arrives while a commit is in flight forms the next one. A commit is one write that
 //!   starts at a block, then one flush; one is in flight at a time. No block that holds a committed record is ever written
-//!   again while it is needed.
+//!   again while it is needed, but for those of the last commits, which a start writes once more as they are.
 //! * A write or a flush that fails poisons the log for ever: every later commit fails, because a later flush that succeeds
 //!   proves nothing about the lost one. A restart reads what is really there.
 //! * A full disk is not a failure: while there is no file to go on with, or the file's own blocks are refused where the file
@@ -266,8 +266,10 @@ impl<D: Disk, R: Runtime> Wal<D, R> {
         assert!(options.first_file_bytes > 0 && options.first_file_bytes.is_multiple_of(block));
         assert!(options.file_bytes > 0 && options.file_bytes.is_multiple_of(block));
         make_dir(&disk, &options.dir).await?;
-        let recovery::Outcome { recovered, live, mut empty, mut spares, next_generation, durable_through } =
-            recovery::recover(&disk, &runtime, &options.dir, replay).await?;
+        let outcome = recovery::recover(&disk, &runtime, &options.dir, replay).await?;
+        recovery::settle(&disk, &outcome.unproven).await?;
+        let recovery::Outcome { recovered, live, mut empty, mut spares, next_generation, durable_through, .. } =
+            outcome;
         let source = match Source::choose(&mut empty, options.first_file_bytes) {
             Source::New { len_bytes } => Source::choose(&mut spares, len_bytes),
             spare @ Source::Spare(_) => spare,

@@ -10,7 +10,9 @@
 //! The damage of the very last commit cannot be told from a torn one, unless the log was closed: closing writes a mark.
 //! Records behind a break stay in their file, so that file is never written again under its generation.
 
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -19,13 +21,15 @@ use super::record::{self, FileIdentity, HEADER_BYTES, Header, Kind, Verdict};
 use super::ring::{LiveFile, Name, SpareFile, parse_name};
 use super::{Recovered, TornTail, WalError};
 use crate::disk::{BLOCK_BYTES, Disk, File, OpenMode};
-use crate::limits::WAL_READ_STEP_BYTES;
+use crate::limits::{WAL_READ_STEP_BYTES, WAL_ZERO_STEP_BYTES};
 use crate::runtime::Runtime;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 pub(super) struct Outcome {
     pub recovered: Recovered,
+    /// Where records stand of which nothing says that a flush has covered them.
+    pub unproven: Vec<(PathBuf, Range<u64>)>,
     pub live: Vec<LiveFile>,
     /// Under the name of a log file, with no record that counts.
     pub empty: Vec<SpareFile>,
@@ -48,6 +52,15 @@ struct Chain {
     first_sequence: Option<u64>,
     durable_through: u64,
     broken: Option<Break>,
+    /// The last records, as far as they are behind `durable_through`.
+    unproven: VecDeque<Unproven>,
+}
+
+struct Unproven {
+    sequence: u64,
+    /// Of the files that are read, in their order.
+    file: usize,
+    bytes: Range<u64>,
 }
 
 /// Reads a log that nobody goes on with, as [`super::Wal::open`] does, and makes nothing. When it fails, what `replay` was
@@ -72,15 +85,17 @@ pub(super) async fn recover<D: Disk, R: Runtime>(
     for path in unfinished {
         disk.remove_file(&path).await.map_err(|error| WalError::io("removing", &path, error))?;
     }
-    let mut chain = Chain { expected: None, first_sequence: None, durable_through: 0, broken: None };
+    let unproven = VecDeque::new();
+    let mut chain = Chain { expected: None, first_sequence: None, durable_through: 0, broken: None, unproven };
     let (mut live, mut empty) = (Vec::new(), Vec::new());
     let next_generation = logs.last().map_or(1, |log| log.identity.generation + 1);
-    for log in logs {
+    let paths: Vec<PathBuf> = logs.iter().map(|log| log.path.clone()).collect();
+    for (number, log) in logs.into_iter().enumerate() {
         let path = log.path;
         let file = disk.open(&path, OpenMode::ReadWrite).await.map_err(|e| WalError::io("opening", &path, e))?;
         let before = chain.expected;
         let mut reader = Reader::new(runtime, &file, &path, log.identity, log.len_bytes);
-        reader.replay(&mut chain, &mut replay).await?;
+        reader.replay(number, &mut chain, &mut replay).await?;
         // What a killed process wrote and never flushed is visible; acting upon it promises that it stays.
         file.sync_data().await.map_err(|error| WalError::io("flushing", &path, error))?;
         match chain.expected {
@@ -94,7 +109,29 @@ pub(super) async fn recover<D: Disk, R: Runtime>(
     let torn_tail = chain.finish(next_sequence)?;
     let first_sequence = chain.first_sequence.unwrap_or(next_sequence);
     let recovered = Recovered { first_sequence, next_sequence, torn_tail };
-    Ok(Outcome { recovered, live, empty, spares, next_generation, durable_through: next_sequence - 1 })
+    let unproven = chain.unproven.into_iter().map(|record| (paths[record.file].clone(), record.bytes)).collect();
+    Ok(Outcome { recovered, unproven, live, empty, spares, next_generation, durable_through: next_sequence - 1 })
+}
+
+/// Writes records once more and flushes them, before anything is said to follow them: where the flush that should have covered
+/// them failed, they may be read and yet not be on the disk, whatever later flushes say.
+pub(super) async fn settle<D: Disk>(disk: &D, unproven: &[(PathBuf, Range<u64>)]) -> Result<(), WalError> {
+    for in_one_file in unproven.chunk_by(|(one, _), (next, _)| one == next) {
+        let (Some((path, first)), Some((_, last))) = (in_one_file.first(), in_one_file.last()) else { continue };
+        let file = disk.open(path, OpenMode::ReadWrite).await.map_err(|e| WalError::io("opening", path, e))?;
+        let (mut position, end) = (first.start / BLOCK * BLOCK, last.end.next_multiple_of(BLOCK));
+        while position < end {
+            let step = usize::try_from(end - position).unwrap_or(usize::MAX).min(WAL_ZERO_STEP_BYTES);
+            let found = file.read_at(position, step).await.map_err(|e| WalError::io("reading", path, e))?;
+            let mut buffer = file.allocate(step);
+            buffer[..found.len()].copy_from_slice(&found);
+            buffer[found.len()..].fill(0);
+            file.write_at(buffer, position).await.map_err(|e| WalError::io("writing", path, e))?;
+            position += step as u64;
+        }
+        file.sync_data().await.map_err(|e| WalError::io("flushing", path, e))?;
+    }
+    Ok(())
 }
 
 pub(super) struct FoundLog {
@@ -156,6 +193,14 @@ impl Chain {
         };
         self.expected = Some(header.sequence.saturating_add(step));
         true
+    }
+
+    /// Notes where an accepted record stands, until it is known to be durable.
+    fn note_place(&mut self, sequence: u64, file: usize, bytes: Range<u64>) {
+        self.unproven.push_back(Unproven { sequence, file, bytes });
+        while self.unproven.front().is_some_and(|record| record.sequence <= self.durable_through) {
+            self.unproven.pop_front();
+        }
     }
 
     /// The first break stands until a later file goes on.
@@ -220,7 +265,12 @@ impl<'a, F: File, R: Runtime> Reader<'a, F, R> {
         Self { runtime, file, path, identity, len, skips_unreadable: false, unreadable: Vec::new() }
     }
 
-    async fn replay(&mut self, chain: &mut Chain, replay: &mut impl FnMut(u64, Bytes)) -> Result<(), WalError> {
+    async fn replay(
+        &mut self,
+        file: usize,
+        chain: &mut Chain,
+        replay: &mut impl FnMut(u64, Bytes),
+    ) -> Result<(), WalError> {
         let mut window = Window::new();
         let mut position = 0;
         let torn = loop {
@@ -229,8 +279,10 @@ impl<'a, F: File, R: Runtime> Reader<'a, F, R> {
                     if !chain.accept(header) {
                         break true;
                     }
+                    let start = position;
                     position += record::encoded_len(header.payload_len) as u64;
                     if header.kind == Kind::Data {
+                        chain.note_place(header.sequence, file, start..position);
                         replay(header.sequence, payload);
                     }
                 }

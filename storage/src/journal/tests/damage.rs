@@ -168,3 +168,30 @@ fn nothing_acknowledged_goes_unnoticed() {
     println!("{damaged} journals damaged, {offline} logs offline, {served} served");
     assert!(offline > 10 && served > 10 && damaged > 10, "{offline} offline, {served} served, {damaged} damaged");
 }
+
+#[test]
+fn the_loose_end_of_a_large_batch_is_missed() {
+    // Rule: a large batch is in its segment but for its end, which is in the journal alone. If that is damaged the log says so,
+    // also when the journal noted where its logs end between that record and the batch becoming durable.
+    let mut concerned = 0;
+    for seed in seeds(120) {
+        let mut world = World::new(seed, Shape { partitions: 2, ..Shape::default() });
+        let running = world.start_anew();
+        let mut prng = world.runtime.fork_prng();
+        let mut histories = vec![History::default(); 2];
+        append_durably(&world, &running, 1, &mut histories[1], batch_of(&mut prng, 300));
+        world.sleep(Duration::from_micros(997_000 + prng.below(4_000)));
+        let large = batch_of(&mut prng, 9_000);
+        let end = large.as_bytes()[large.len() - 60..].to_vec();
+        append_durably(&world, &running, 0, &mut histories[0], large);
+        append_durably(&world, &running, 1, &mut histories[1], batch_of(&mut prng, 300));
+        append_durably(&world, &running, 1, &mut histories[1], batch_of(&mut prng, 300));
+        let (path, position) = find(&world, &end);
+        world.end(true);
+        world.disk.flip_bit(&path, position + 7, 3).expect("it is there");
+        let running = world.start_anew();
+        concerned += usize::from(check(&world, &running, 0, &histories[0], &format!("seed {seed}")).is_some());
+        check(&world, &running, 1, &histories[1], &format!("seed {seed}"));
+    }
+    assert!(concerned > 0);
+}

@@ -244,3 +244,33 @@ fn a_stop_does_not_wait_for_room() {
     world.disk.set_capacity(1 << 40);
     check_after_restart(world, &running, histories, "a stop");
 }
+
+#[test]
+fn no_segment_is_begun_after_the_journal_has_failed() {
+    // Rule: the file of a segment says that what is in front of it is flushed, and a start takes the journal's records of that
+    // for void. So a log whose journal has failed makes no file, whatever it was writing then.
+    for seed in seeds(150) {
+        let context = format!("seed {seed}");
+        let shape = Shape { partitions: 2, live_bytes_max: 16 << 20, segment_bytes: 9_000, ..Shape::default() };
+        let world = World::new(seed, shape);
+        let running = world.start_anew();
+        let mut prng = world.runtime.fork_prng();
+        let mut histories = vec![History::default(); 2];
+        let log = running.logs[0].clone();
+        for _ in 0..3 {
+            append(&log, &mut histories[0], batch_of(&mut prng, 2_500)).expect("no fault");
+        }
+        world.runtime.block_on(log.durable(3)).expect("no fault");
+        world.disk.fail_nth(Operation::Write, JOURNAL_DIR, 1, libc::EIO);
+        // Into this segment and, as a batch that the journal does not take, into the next one.
+        append(&log, &mut histories[0], batch_of(&mut prng, 700)).expect("in memory");
+        append(&log, &mut histories[0], batch_of(&mut prng, 5_000)).expect("in memory");
+        world.runtime.block_on(world.runtime.sleep(Duration::from_micros(prng.below(3_000))));
+        assert!(
+            append(&running.logs[1], &mut histories[1], batch_of(&mut prng, 100)).is_ok() || log.offline().is_some()
+        );
+        world.sleep(Duration::from_secs(1));
+        assert!(log.offline().is_some(), "{context}");
+        check_after_restart(world, &running, histories, &context);
+    }
+}

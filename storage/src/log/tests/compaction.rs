@@ -495,3 +495,35 @@ fn a_segment_is_finished_before_it_is_compacted() {
     let end_offset = plan.map_or(0, |plan| plan.end_offset);
     assert!(end_offset > 0 && end_offset <= unfinished, "compacts to {end_offset}, {unfinished} is not finished");
 }
+
+#[test]
+fn the_segment_of_a_note_stays_though_the_note_was_not_used() {
+    // Rule: a note that is kept may be used by a later start, also where this one had better to go by. Until another note has
+    // taken its place its segment is not replaced.
+    use crate::log::known_end::KnownEnd;
+
+    let world = compacted_world(31);
+    let runtime = world.runtime.clone();
+    let (log, _) = runtime.block_on(world.open(false, None));
+    let (mut written, mut prng) = (Written::default(), Prng::new(31));
+    send_random(&world, &log, &mut written, &mut prng, (2, 3));
+    runtime.block_on(log.flush()).expect("no fault");
+    let note = runtime.block_on(log.next_note()).expect("no fault").expect("all is flushed");
+    let known = KnownEnd::decode(&note).expect("a note");
+    send_random(&world, &log, &mut written, &mut prng, (150, 300));
+    let closed = runtime.block_on(log.close()).expect("no fault");
+    drop(log);
+    let opening =
+        OpenLog { known_end: Some(known.clone().into()), ..world.opening(false, Some(closed.log_end_offset)) };
+    let (log, report) = runtime.block_on(Log::open(opening)).expect("no fault");
+    assert!(log.segment_count() > 3 && report.scanned_bytes > 0);
+    let planned = |log: &SimulatedLog| {
+        let plan = runtime.block_on(log.plan_compaction(NOW, log.log_end_offset())).expect("no fault");
+        plan.map(|plan| plan.end_offset)
+    };
+    assert_eq!(planned(&log), Some(known.base_offset));
+    runtime.block_on(log.next_note()).expect("no fault").expect("all is flushed");
+    assert_eq!(planned(&log), Some(known.base_offset), "the new note is not kept yet");
+    log.notes_are_kept();
+    assert!(planned(&log) > Some(known.base_offset));
+}

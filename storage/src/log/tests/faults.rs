@@ -124,6 +124,48 @@ fn damage_far_from_the_end_is_told_from_a_torn_end() {
     }
 }
 
+#[test]
+fn damage_before_a_later_segment_is_no_torn_end() {
+    // Rule: a segment is begun when everything before it is flushed. So bad bytes in front of one had been acknowledged, though
+    // no checkpoint is left to say so and the end of the log is near.
+    let mut world = World::new(13);
+    let runtime = world.runtime.clone();
+    let (log, model) = log_with(&world, 12);
+    assert!(log.segment_count() > 1 && model.batches.iter().map(|(.., bytes)| bytes.len()).sum::<usize>() < 30_000);
+    runtime.crash();
+    drop(log);
+    world.disk = world.disk.kill(&runtime);
+    let path = Path::new(DIR).join("00000000000000000000.log");
+    let second = model.batches[0].2.len() as u64;
+    world.disk.flip_bit(&path, second + 70, 3).expect("the file is there");
+    let before = world.disk.peek(&path).expect("the file is there");
+    let (log, report) = runtime.block_on(world.open(false, None));
+    let bad = report.corruption.expect("it had been acknowledged");
+    assert_eq!((bad.position, bad.offset, log.log_end_offset(), report.cut.is_none()), (second, 2, 2, true));
+    assert_eq!(world.disk.peek(&path).expect("still there"), before, "nothing is cut");
+}
+
+#[test]
+fn a_log_that_ends_before_its_recovery_point_takes_no_appends() {
+    // Rule: what was flushed once and is gone is not appended over, though nothing looks bad.
+    let world = World::new(14);
+    let runtime = world.runtime.clone();
+    let (log, model) = log_with(&world, 3);
+    let closed = runtime.block_on(log.close()).expect("no fault");
+    drop(log);
+    let path = Path::new(DIR).join("00000000000000000000.log");
+    let two: usize = model.batches[..2].iter().map(|(.., bytes)| bytes.len()).sum();
+    runtime.block_on(async {
+        let file = world.disk.open(&path, OpenMode::ReadWrite).await.expect("it is there");
+        file.truncate(two as u64).await.expect("no fault");
+    });
+    let (log, report) = runtime.block_on(world.open(false, Some(closed.log_end_offset)));
+    assert_eq!(report.corruption.map(|bad| (bad.offset, bad.position)), Some((4, two as u64)));
+    assert_eq!(runtime.block_on(read_all(&log, 0)), model.batches[..2]);
+    let refused = append(&log, &mut Model::default(), batch(1, 1, NOW, None));
+    assert!(matches!(refused, Err(AppendError::Offline(LogOffline::Corrupt(_)))), "{refused:?}");
+}
+
 async fn empty(disk: &SimulatedDisk, path: &Path) {
     let file = disk.open(path, OpenMode::ReadWrite).await.expect("it is there");
     file.truncate(0).await.expect("no fault");
@@ -283,4 +325,37 @@ fn a_clean_stop_writes_the_leader_epochs_only_where_they_have_changed() {
     // Segment, two indexes, snapshot; and the epochs where they are new.
     assert_eq!(stop(3), (4, 1));
     assert_eq!(stop(4), (5, 1));
+}
+
+#[test]
+fn a_batch_with_another_base_offset_is_not_served() {
+    // Rule: no checksum covers the base offset. Whichever bit of it flips, whichever batch it is, and however it is read, what
+    // is served has the offsets it was appended at; and a start takes such a batch for damage.
+    let world = World::new(15);
+    let runtime = world.runtime.clone();
+    let (log, model) = log_with(&world, 30);
+    let closed = runtime.block_on(log.close()).expect("no fault");
+    drop(log);
+    let first = model.batches[0].2.len() as u64;
+    for (at, position) in [(0, 0), (1, first), (2, 2 * first)] {
+        for bit in 0..63 {
+            let world = World { disk: world.disk.copy(&runtime), runtime: runtime.clone(), ..World::new(15) };
+            let path = Path::new(DIR).join("00000000000000000000.log");
+            world.disk.flip_bit(&path, position + 7 - bit / 8, bit as u32 % 8).expect("it is there");
+            for is_clean in [true, false] {
+                let context = format!("batch {at}, bit {bit}, clean {is_clean}");
+                let recovery_point = is_clean.then_some(closed.log_end_offset);
+                let (log, report) = runtime.block_on(world.open(is_clean, recovery_point));
+                assert_eq!(report.corruption.is_some(), !is_clean, "{context}");
+                for offset in 0..12 {
+                    let request = ReadRequest { offset, upper_bound: i64::MAX, max_bytes: 9000, min_one_batch: true };
+                    let Ok(read) = runtime.block_on(log.read(request)) else { continue };
+                    let wanted =
+                        model.batches.iter().filter(|(_, last, _)| *last >= offset).map(|(.., bytes)| &bytes[..]);
+                    let wanted: Vec<u8> = wanted.flatten().copied().collect();
+                    assert!(wanted.starts_with(&read.slices.concat()), "{context}, offset {offset}");
+                }
+            }
+        }
+    }
 }

@@ -154,3 +154,25 @@ fn epochs_survive_restarts() {
         assert_eq!((end.epoch, end.end_offset), want, "epoch {asked}");
     }
 }
+
+#[test]
+fn an_epoch_begins_with_its_first_batch_that_is_left() {
+    // Rule: the file of epochs is written before their batches are durable. What it says of batches that were lost does not
+    // count for those that came after them.
+    let mut world = World::new(2);
+    let runtime = world.runtime.clone();
+    let (log, _) = runtime.block_on(world.open(false, None));
+    for leader_epoch in [3, 5] {
+        let new = Append { batch: batch(10, 10, NOW, None), leader_epoch, now_ms: NOW };
+        let appended = log.append_as_leader(new).expect("no fault");
+        runtime.block_on(log.durable(appended.end_offset())).expect("no fault");
+    }
+    runtime.crash();
+    drop(log);
+    world.disk = world.disk.crash(&runtime);
+    let path = Path::new(DIR).join(LEADER_EPOCH_FILE);
+    runtime.block_on(checkpoint::replace_file(&world.disk, &path, b"0\n3\n3 0\n5 40\n6 50\n")).expect("no fault");
+    let (log, _) = runtime.block_on(world.open(false, None));
+    assert_eq!(log.latest_epoch(), Some(EpochEntry { epoch: 5, start_offset: 10 }));
+    assert_eq!((log.epoch_at(9), log.epoch_at(10), log.end_offset_for_epoch(3).end_offset), (Some(3), Some(5), 10));
+}
