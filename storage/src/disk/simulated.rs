@@ -80,11 +80,14 @@ pub struct SimulatedDiskOptions {
     pub transfer_us: (u64, u64),
     pub sync_us: (u64, u64),
     pub faults: FaultRates,
+    /// Whether it has [`Disk::sync_all`].
+    pub syncs_all: bool,
 }
 
 impl Default for SimulatedDiskOptions {
     fn default() -> Self {
-        Self { capacity_bytes: 1 << 40, transfer_us: (20, 400), sync_us: (50, 2_000), faults: FaultRates::default() }
+        let faults = FaultRates::default();
+        Self { capacity_bytes: 1 << 40, transfer_us: (20, 400), sync_us: (50, 2_000), faults, syncs_all: false }
     }
 }
 
@@ -273,6 +276,12 @@ impl SimulatedDisk {
         let file = state.tree.file(state.tree.lookup(path)?)?;
         let len = usize::try_from(file.visible.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         Ok(file.visible.read(0, len))
+    }
+
+    /// Names in a directory, without time or faults; none when it is not there.
+    pub fn peek_names(&self, path: &Path) -> Vec<String> {
+        let found = self.state.borrow().tree.list(path).unwrap_or_default();
+        found.into_iter().map(|(name, ..)| name).collect()
     }
 
     /// Overwrites bytes durably, without time or faults: a test plants what it wants to see refused.
@@ -537,6 +546,22 @@ impl Disk for SimulatedDisk {
         self.perform(Operation::SyncDir, path).await?;
         self.state.borrow_mut().tree.sync_dir(dir, sequence);
         Ok(())
+    }
+
+    fn syncs_all(&self) -> bool {
+        self.state.borrow().options.syncs_all
+    }
+
+    async fn sync_all(&self, path: &Path) -> io::Result<()> {
+        let sequence = self.state.borrow().tree.sequence();
+        let verdict = self.perform(Operation::SyncData, path).await;
+        let mut state = self.state.borrow_mut();
+        let State { tree, prng, .. } = &mut *state;
+        match &verdict {
+            Ok(()) => tree.sync_all(sequence),
+            Err(_) => tree.fail_sync_all(sequence, prng),
+        }
+        verdict
     }
 
     async fn space(&self, _path: &Path) -> io::Result<Space> {

@@ -71,6 +71,9 @@ pub struct Expected {
     epochs_from: i64,
     offsets_by_key: BTreeMap<Bytes, Vec<i64>>,
     producers: BTreeMap<i64, Producer>,
+    /// What was known of producers when everything was lost, and up to where that was.
+    producers_before: BTreeMap<i64, Producer>,
+    lost_to: i64,
     /// Exclusive: promised to survive a power cut.
     pub flushed: i64,
     /// Exclusive: promised to survive the process.
@@ -94,6 +97,8 @@ impl Expected {
             epochs_from: 0,
             offsets_by_key: BTreeMap::new(),
             producers: BTreeMap::new(),
+            producers_before: BTreeMap::new(),
+            lost_to: 0,
             flushed: 0,
             written: 0,
             log_start: 0,
@@ -146,8 +151,8 @@ impl Expected {
             for offsets in self.offsets_by_key.values_mut() {
                 offsets.truncate(offsets.partition_point(|offset| *offset < end_offset));
             }
-            self.producers.clear();
-            for batch in &self.batches {
+            self.producers = self.producers_before.clone();
+            for batch in self.batches.iter().filter(|batch| batch.base_offset >= self.lost_to) {
                 note_producer(&mut self.producers, batch);
             }
         }
@@ -190,6 +195,9 @@ impl Expected {
     /// tombstone whose time has come.
     fn may_be_gone(&self, offset: i64, sent: &Sent) -> bool {
         let Compaction { begun_to, met_ms, last_pass_ms, .. } = &self.compaction;
+        if offset < self.lost_to {
+            return true;
+        }
         if !self.is_compacted || offset >= *begun_to {
             return false;
         }
@@ -204,7 +212,7 @@ impl Expected {
 
     /// What a read from `offset` has given is what was appended, nothing is missing up to `next_offset`.
     pub fn check_found(&self, slices: &[Bytes], offset: i64, next_offset: i64, context: &str) {
-        if self.is_compacted {
+        if self.is_compacted || offset < self.lost_to {
             let records = records_of(slices, context);
             return self.check_records(&records, offset, next_offset, context);
         }
@@ -305,8 +313,8 @@ impl Expected {
 }
 
 impl Expected {
-    /// What the log says of its producers is what is known of them.
-    pub fn forget_producers(&mut self, entry: impl Fn(i64) -> Option<ProducerEntry>) {
+    /// All that was appended may be gone, and what the log says of its producers is what is known of them.
+    pub fn lose_all(&mut self, entry: impl Fn(i64) -> Option<ProducerEntry>) {
         let known = |id: i64| {
             let entry = entry(id)?;
             let batches = entry
@@ -315,6 +323,8 @@ impl Expected {
             Some((id, Producer { epoch: entry.producer_epoch, batches: batches.collect() }))
         };
         self.producers = self.producers.keys().filter_map(|id| known(*id)).collect();
+        self.producers_before = self.producers.clone();
+        self.lost_to = self.end_offset;
     }
 
     /// Compaction takes batches, so that what is known of a producer may go farther back.

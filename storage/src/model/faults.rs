@@ -1,11 +1,20 @@
 //! What the disk does to a broker.
 
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use walser_protocol::records::batch::Batches;
+use walser_protocol::records::crc::crc32c;
+
 use super::life::Life;
-use super::world::World;
-use crate::disk::simulated::{FaultRates, Operation};
+use super::world::{DATA, Slot, World};
+use crate::checkpoint::{LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE};
+use crate::data_dir::log_ends::LOG_ENDS_FILE;
+use crate::disk::simulated::{FaultRates, Operation, SimulatedDisk};
 use crate::disk::{Disk, File, OpenMode};
+use crate::journal::folder;
+use crate::log::known_end::KnownEnd;
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_path, parse_file_name};
 
@@ -39,11 +48,15 @@ impl World {
             1 => Operation::SyncData,
             _ => OPERATIONS[self.index(OPERATIONS.len())],
         };
-        let at = self.index(slots.len() + 2);
+        let at = self.index(slots.len() + 4);
         let path = match slots.get(at) {
             Some(slot) => {
                 slot.may_fail.set(true);
                 format!("/{}-0", slot.name)
+            }
+            None if at == slots.len() + 3 => {
+                self.is_failing.set(true);
+                format!("{DATA}/{}.tmp", [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, LOG_ENDS_FILE][self.index(3)])
             }
             None => {
                 self.is_failing.set(true);
@@ -53,6 +66,27 @@ impl World {
         };
         self.note(|| format!("{operation:?} number {nth} in {path} will fail"));
         self.disk().fail_nth(operation, &path, nth, libc::EIO);
+    }
+
+    /// While nothing runs, a bit flips in a record of a journal that is known to have been acknowledged: another one that was
+    /// written later says so.
+    pub(super) fn damage_journal(&self) {
+        if !self.chance(1, 15) {
+            return;
+        }
+        let disk = self.disk();
+        let mut records = journal_records(&disk, self.index(3));
+        let durable_through = records.iter().map(|record| record.durable_through).max().unwrap_or(0);
+        records.retain(|record| record.sequence <= durable_through);
+        if records.is_empty() {
+            return;
+        }
+        let JournalRecord { path, bytes, sequence, .. } = &records[self.index(records.len())];
+        let (position, bit) = (self.between(bytes.start, bytes.end - 1), self.below(8) as u32);
+        self.note(|| format!("bit {bit} of byte {position} of {}, record {sequence}, flips", path.display()));
+        disk.flip_bit(path, position, bit).expect("it is there");
+        self.tally.borrow_mut().faults += 1;
+        self.slots.borrow().iter().for_each(|slot| slot.is_marked.set(true));
     }
 
     /// While nothing runs, an index file may be lost, emptied, cut or overwritten: it only speeds up.
@@ -143,7 +177,7 @@ impl Life {
         self.world.disk().set_faults(FaultRates { stall, ..FaultRates::default() });
     }
 
-    /// A bit of a closed segment flips, below what is known to be durable.
+    /// A bit flips of a closed segment that is known to be durable, or of what is noted of the active one.
     async fn rot(&self, at: usize) {
         let world = &self.world;
         let slot = std::rc::Rc::clone(&world.slots.borrow()[at]);
@@ -155,15 +189,27 @@ impl Life {
             .map(|(base_offset, _)| base_offset)
             .collect();
         let closed = bases.windows(2).filter(|pair| pair[1] <= slot.noted_recovery_point.get()).count();
-        if closed == 0 || slot.is_damaged() {
+        let path = |base_offset| file_path(&slot.dir(), base_offset, LOG_SUFFIX);
+        let len_bytes = |base_offset| world.disk().peek(&path(base_offset)).map_or(0, |bytes| bytes.len() as u64);
+        let noted = self.durable_note(&slot).filter(|note| bases.last() == Some(&note.base_offset));
+        let (base_offset, end) = match noted.filter(|_| world.chance(1, 3)) {
+            Some(note) => (note.base_offset, note.position.min(len_bytes(note.base_offset))),
+            None if closed > 0 => {
+                let base_offset = bases[world.index(closed)];
+                (base_offset, len_bytes(base_offset))
+            }
+            None => return,
+        };
+        if end == 0 || slot.is_damaged() {
             return;
         }
-        let path = file_path(&slot.dir(), bases[world.index(closed)], LOG_SUFFIX);
-        let Ok(bytes) = world.disk().peek(&path) else { return };
-        if bytes.is_empty() {
+        let path = path(base_offset);
+        let (position, bit) = (world.below(end), world.below(8) as u32);
+        // Between what compaction has left, nothing says where a batch should begin to count.
+        let content = world.disk().peek(&path).unwrap_or_default();
+        if slot.expected.borrow().is_compacted() && is_of_base_offset(&content, position) {
             return;
         }
-        let (position, bit) = (world.below(bytes.len() as u64), world.below(8) as u32);
         world.note(|| format!("bit {bit} of byte {position} of {} flips", path.display()));
         if world.disk().flip_bit(&path, position, bit).is_ok() {
             world.tally.borrow_mut().faults += 1;
@@ -171,4 +217,63 @@ impl Life {
             slot.expected.borrow_mut().ignores_epochs = true;
         }
     }
+
+    /// What is noted of a log's end on disk.
+    fn durable_note(&self, slot: &Slot) -> Option<KnownEnd> {
+        let ends = self.ends.borrow();
+        let note = KnownEnd::decode(ends.get(&(slot.topic_id, 0))?).expect("a note");
+        (note.end_offset == slot.noted_end.get()).then_some(note)
+    }
+}
+
+/// Whether a byte of a segment is one of a base offset.
+fn is_of_base_offset(content: &[u8], position: u64) -> bool {
+    let mut start = 0;
+    for batch in Batches::new(content).map_while(Result::ok) {
+        if (start..start + 8).contains(&position) {
+            return true;
+        }
+        start += batch.total_len() as u64;
+    }
+    false
+}
+
+/// A record of a journal, as it stands in its file.
+struct JournalRecord {
+    path: PathBuf,
+    bytes: Range<u64>,
+    sequence: u64,
+    durable_through: u64,
+}
+
+/// Records in the files of one journal; see `wal::record`.
+fn journal_records(disk: &SimulatedDisk, number: usize) -> Vec<JournalRecord> {
+    let mut records = Vec::new();
+    let dir = folder(Path::new(DATA), number);
+    for name in disk.peek_names(&dir) {
+        let Some((generation, salt)) = name.strip_suffix(".wal").and_then(|stem| stem.split_once('-')) else {
+            continue;
+        };
+        let (Ok(generation), Ok(salt)) = (generation.parse::<u64>(), u64::from_str_radix(salt, 16)) else { continue };
+        let path = dir.join(name);
+        let content = disk.peek(&path).expect("it is there");
+        let number_at = |at: usize| u64::from_be_bytes(content[at..at + 8].try_into().expect("eight bytes"));
+        for at in (0..content.len().saturating_sub(40)).step_by(8) {
+            if !content[at..].starts_with(b"WALR") || number_at(at + 8) != generation {
+                continue;
+            }
+            let payload_bytes = (number_at(at + 32) >> 32) as usize;
+            let end = at as u64 + 40 + payload_bytes as u64;
+            // A commit that failed may have left a part of one.
+            let is_whole = content.get(at + 40..at + 40 + payload_bytes).is_some_and(|payload| {
+                let crc = crc32c(&[&salt.to_be_bytes(), &content[at..at + 36], payload].concat());
+                content[at + 36..at + 40] == crc.to_be_bytes()
+            });
+            if is_whole {
+                let (sequence, durable_through) = (number_at(at + 16), number_at(at + 24));
+                records.push(JournalRecord { path: path.clone(), bytes: at as u64..end, sequence, durable_through });
+            }
+        }
+    }
+    records
 }

@@ -23,9 +23,11 @@ mod world;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::time::Duration;
 
 use self::life::{Life, boot};
 use self::world::World;
+use crate::runtime::Runtime;
 use crate::runtime::prng::seeds;
 
 /// Of each seed, unless the number of all steps says otherwise.
@@ -42,18 +44,23 @@ struct Tally {
     failed_starts: u64,
     passes: u64,
     segments_removed: u64,
+    /// Times that the ends of logs were noted.
+    notes: u64,
     /// Disk operations told to fail, disks that were full, files that were damaged.
     faults: u64,
+    /// Logs that served only a part for it.
+    condemned: u64,
 }
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { steps, lives, clean_stops, kills, power_cuts, failed_starts, passes, segments_removed, faults } =
-            self;
+        let Self { steps, lives, clean_stops, kills, power_cuts, failed_starts, .. } = self;
+        let Self { passes, segments_removed, notes, faults, condemned, .. } = self;
         write!(
             f,
             "{steps} steps in {lives} lives, {clean_stops} stopped cleanly; {kills} ended by a kill, {power_cuts} by a power cut; \
-             {passes} passes of compaction, {segments_removed} segments removed; {faults} faults, {failed_starts} starts failed"
+             {passes} passes of compaction, {segments_removed} segments removed, {notes} times ends noted; \
+             {faults} faults, {failed_starts} starts failed, {condemned} logs served only a part"
         )
     }
 }
@@ -66,6 +73,14 @@ enum Ending {
 }
 
 async fn live(world: Rc<World>, steps_max: u64) -> Ending {
+    if world.is_full.get() {
+        let wait = Duration::from_millis(world.below(5_000));
+        let (world, runtime) = (Rc::clone(&world), world.runtime.clone());
+        world.runtime.clone().spawn(async move {
+            runtime.sleep(wait).await;
+            world.make_room();
+        });
+    }
     let life = match boot(&world).await {
         Ok(life) => life,
         Err(failure) => {
@@ -102,6 +117,9 @@ fn run(world: &Rc<World>, steps: u64) {
     let end = done() + steps;
     loop {
         let left = end.saturating_sub(done());
+        if left == 0 {
+            world.make_room();
+        }
         let steps_max = world.between(1, 120).min(left);
         if left > 0 {
             if world.chance(1, 2) {
@@ -123,16 +141,16 @@ fn run(world: &Rc<World>, steps: u64) {
                 world.chance(1, 4)
             }
         };
-        // What a flush has failed for is still to be read until the power goes, and no start can tell: a machine whose disk
-        // has failed is switched off.
-        let is_kill = is_kill && !world.has_failed();
         let count = |tally: &mut Tally| if is_kill { tally.kills += 1 } else { tally.power_cuts += 1 };
         count(&mut tally.borrow_mut());
         world.end(is_kill);
         if left == 0 {
             return;
         }
-        world.runtime.block_on(world.damage_indexes());
+        if !world.is_full.get() {
+            world.runtime.block_on(world.damage_indexes());
+        }
+        world.damage_journal();
     }
 }
 

@@ -15,7 +15,7 @@ use super::world::{SimulatedLog, Slot, World};
 use crate::compaction::HashKey;
 use crate::compaction::throttle::Throttle;
 use crate::error::{AppendError, CommitError, LogOffline, ReadError};
-use crate::log::{Append, CompactError, Durability, LogConfig, PassLimits};
+use crate::log::{Append, CompactError, Durability, PassLimits};
 use crate::producer_state::ProducerError;
 use crate::runtime::Runtime;
 use crate::validate::ValidBatch;
@@ -48,8 +48,9 @@ impl Life {
             78..84 => compact(world, &slot, &log).await,
             84..87 => flush(world, &slot, &log).await,
             87..89 => begin_epoch(&slot, &log),
-            89 => change_level(world, &slot, &log),
-            90..93 => self.note_offsets().await,
+            89 => change_config(world, &slot, &log),
+            90..92 => self.note_offsets().await,
+            92 => self.tend_ends().await,
             93..95 => check_whole(world, &slot, &log).await,
             95 => check_state(world, &slot, &log),
             96 => world.runtime.shift_wall_clock(world.below(10 * 3_600_000) as i64),
@@ -106,6 +107,26 @@ impl Life {
             assert!(self.world.may_refuse() || self.world.is_failing.get(), "{error}");
         }
     }
+
+    /// What idle logs hold goes, and what there is to be noted of ends is.
+    async fn tend_ends(&self) {
+        let world = &self.world;
+        let slots = world.slots.borrow().clone();
+        let mut noted = Vec::new();
+        for slot in slots {
+            let Some(log) = slot.live() else { continue };
+            if log.may_rest(world.runtime.now()) {
+                log.rest().await;
+            }
+            if log.wants_note() && self.take_note(&slot, &log).await {
+                noted.push(log);
+            }
+        }
+        match self.write_ends().await {
+            Ok(()) => noted.iter().for_each(SimulatedLog::notes_are_kept),
+            Err(error) => assert!(world.may_refuse() || world.is_failing.get(), "{error}"),
+        }
+    }
 }
 
 /// Appends a new batch, in a task of its own where there is no room yet; its end.
@@ -141,6 +162,11 @@ fn append_now(world: &Rc<World>, slot: &Rc<Slot>, log: &SimulatedLog, made: Made
     let (mut fields, _) = BatchMut::parse(&mut bytes).expect("a batch");
     fields.set_base_offset(appended.base_offset);
     fields.set_partition_leader_epoch(leader_epoch);
+    let mut records = records;
+    if appended.log_append_time_ms >= 0 {
+        fields.set_log_append_time(appended.log_append_time_ms);
+        records.iter_mut().for_each(|record| record.timestamp = appended.log_append_time_ms);
+    }
     let (base_offset, last_offset) = (appended.base_offset, appended.last_offset);
     let bytes: Bytes = bytes.freeze();
     slot.expected.borrow_mut().push(Batch { base_offset, last_offset, bytes, leader_epoch, numbered, records });
@@ -180,7 +206,7 @@ pub(super) fn is_commit_excused(world: &World, slot: &Slot, error: &CommitError)
 fn is_offline_excused(slot: &Slot, reason: &LogOffline) -> bool {
     match reason {
         LogOffline::Failed(_) => slot.may_fail.get(),
-        LogOffline::Corrupt(_) => slot.is_damaged(),
+        LogOffline::Corrupt(_) => slot.may_serve_part(),
         // It is being deleted, or all of them are being stopped.
         LogOffline::Closed => true,
     }
@@ -410,13 +436,18 @@ fn begin_epoch(slot: &Slot, log: &SimulatedLog) {
     log.begin_epoch(slot.leader_epoch.get());
 }
 
-/// Of the logs that are not at the default level for ever.
-fn change_level(world: &World, slot: &Slot, log: &SimulatedLog) {
-    if !slot.name.ends_with('0') {
-        return;
+/// The level only of the logs that are not at the default one for ever.
+fn change_config(world: &World, slot: &Slot, log: &SimulatedLog) {
+    let mut config = log.config();
+    match world.below(5) {
+        0 => config.segment_bytes = world.between(6 << 10, 60 << 10) as u32,
+        1 => config.index_interval_bytes = world.between(100, 1500) as u32,
+        3 => config.is_log_append_time ^= true,
+        _ if slot.name.ends_with('0') => {
+            config.durability = [Durability::Flushed, Durability::Written, Durability::Memory][world.index(3)];
+        }
+        _ => return,
     }
-    let durability = [Durability::Flushed, Durability::Written, Durability::Memory][world.index(3)];
-    let config = LogConfig { durability, ..log.config() };
     *slot.config.borrow_mut() = config.clone();
     log.set_config(config);
 }

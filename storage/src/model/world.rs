@@ -40,6 +40,8 @@ pub(super) struct Slot {
     pub noted_start: Cell<i64>,
     /// What is in `recovery-point-offset-checkpoint`.
     pub noted_recovery_point: Cell<i64>,
+    /// Where the log ended when the note was made that is in `log-end-checkpoint`.
+    pub noted_end: Cell<i64>,
     /// A disk operation of this life was told to fail: it may go offline.
     pub may_fail: Cell<bool>,
     /// Where its promises ended when it went offline.
@@ -48,6 +50,8 @@ pub(super) struct Slot {
     pub is_rotten: Cell<bool>,
     /// A write of it went astray: only what is read is held against what was appended.
     pub is_astray: Cell<bool>,
+    /// A journal was damaged that it may have needed.
+    pub is_marked: Cell<bool>,
     /// It served only a part after the last start, and will be deleted.
     pub is_condemned: Cell<bool>,
 }
@@ -73,6 +77,16 @@ impl Slot {
     /// Whether what it holds may be damaged.
     pub fn is_damaged(&self) -> bool {
         self.is_rotten.get() || self.is_astray.get()
+    }
+
+    /// Whether it may serve only a part.
+    pub fn may_serve_part(&self) -> bool {
+        self.is_damaged() || self.is_marked.get()
+    }
+
+    /// Everything below is known to have been flushed, whatever is lost of it later.
+    pub fn noted_to(&self) -> i64 {
+        self.noted_recovery_point.get().max(self.noted_end.get())
     }
 }
 
@@ -108,7 +122,9 @@ impl World {
     pub fn new(seed: u64, tally: Rc<RefCell<Tally>>) -> Rc<Self> {
         let runtime = SimulatedRuntime::new(seed);
         runtime.set_steps_max(u64::MAX);
-        let options = SimulatedDiskOptions { sync_us: (30, 900), transfer_us: (10, 200), ..Default::default() };
+        let syncs_all = seed.is_multiple_of(2);
+        let options =
+            SimulatedDiskOptions { sync_us: (30, 900), transfer_us: (10, 200), syncs_all, ..Default::default() };
         let disk = SimulatedDisk::with_options(&runtime, options);
         runtime.block_on(async {
             disk.create_dir_all(&Path::new(DATA).join(JOURNAL_DIR)).await.expect("an empty disk");
@@ -167,10 +183,12 @@ impl World {
             log: RefCell::default(),
             noted_start: Cell::new(0),
             noted_recovery_point: Cell::new(0),
+            noted_end: Cell::new(0),
             may_fail: Cell::new(false),
             failed_at: Cell::new(None),
             is_rotten: Cell::new(false),
             is_astray: Cell::new(false),
+            is_marked: Cell::new(false),
             is_condemned: Cell::new(false),
         })
     }
@@ -246,12 +264,20 @@ impl World {
         }
         self.runtime.crash();
         let disk = if is_kill { self.disk().kill(&self.runtime) } else { self.disk().crash(&self.runtime) };
-        disk.set_capacity(1 << 40);
         disk.set_faults(FaultRates::default());
         *self.disk.borrow_mut() = disk;
         self.is_failing.set(false);
-        self.is_full.set(false);
+        // A disk that was full may be so still when the next life begins.
+        if !self.is_full.get() || self.chance(2, 3) {
+            self.make_room();
+        }
         self.room_since.set(None);
+    }
+
+    pub fn make_room(&self) {
+        self.disk().set_capacity(1 << 40);
+        self.is_full.set(false);
+        self.room_since.set(Some(self.runtime.now()));
     }
 }
 
@@ -277,11 +303,13 @@ fn config(prng: &mut Prng, shape: Shape) -> LogConfig {
         },
         flush_messages: if prng.chance(1, 6) { prng.between(1, 20) as i64 } else { i64::MAX },
         flush_ms: if prng.chance(1, 6) { prng.between(100, 3000) as i64 } else { i64::MAX },
+        is_log_append_time: prng.chance(1, 4),
         producer_id_expiration_ms: i64::MAX,
         retention: Retention { by_policy, ms, bytes, file_delete_delay },
         compaction: CompactionConfig {
             by_policy: compacted,
             min_dirty_ratio: 0.0,
+            min_lag_ms: if prng.chance(1, 6) { HOUR_MS } else { 0 },
             delete_retention_ms: prng.below(30) as i64 * HOUR_MS,
             ..CompactionConfig::default()
         },

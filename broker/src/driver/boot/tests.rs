@@ -227,6 +227,7 @@ fn a_directory_that_cannot_be_read_leaves_the_others() {
         assert!(matches!(world.settle().await, Err(BootError::DataDir(DataDirError::Disk(_)))));
     });
 }
+
 #[test]
 fn what_checkpoints_say_of_a_replaced_topic_goes_before_its_directory() {
     // Rule: wherever the power goes while an old topic's directory is settled, as long as the checkpoints speak of it the

@@ -349,6 +349,27 @@ impl Tree {
         }
     }
 
+    /// Makes all changes up to `sequence` durable, of contents and of names.
+    pub fn sync_all(&mut self, sequence: u64) {
+        let ids: Vec<InodeId> = self.inodes.keys().copied().collect();
+        for id in ids {
+            self.sync_file(id, sequence);
+        }
+        let settled = self.pending_names.partition_point(|(number, _)| *number <= sequence);
+        let settled: Vec<_> = self.pending_names.drain(..settled).collect();
+        for (_, change) in &settled {
+            self.apply_name(change, |dir| &mut dir.durable);
+        }
+    }
+
+    /// As [`Self::fail_sync`], of all files.
+    pub fn fail_sync_all(&mut self, sequence: u64, prng: &mut Prng) {
+        let ids: Vec<InodeId> = self.inodes.keys().copied().collect();
+        for id in ids {
+            self.fail_sync(id, sequence, prng);
+        }
+    }
+
     pub fn flip_bit(&mut self, inode: InodeId, position: u64, bit: u32) -> io::Result<()> {
         let file = self.file_mut(inode)?;
         file.visible.flip_bit(position, bit);

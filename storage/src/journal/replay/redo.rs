@@ -24,8 +24,8 @@ const _: () = assert!(WRITE_BYTES_MAX.is_multiple_of(BLOCK));
 /// Logs that are written at the same time: most of the time is spent in waiting for flushes, which a file system can do
 /// together. Each has one buffer of at most [`WRITE_BYTES_MAX`].
 const LOGS_AT_ONCE: usize = 32;
-/// From so many logs on one flush of the whole file system is cheaper, even if others write to it.
-const SYNC_ALL_FROM: usize = 128;
+/// From so many logs on one flush of the whole file system is cheaper, even if others write to it. Tests have fewer.
+const SYNC_ALL_FROM: usize = if cfg!(test) { 2 } else { 128 };
 /// Records ordered before giving way, each in well under a microsecond.
 const RECORDS_PER_TURN: usize = 128;
 
