@@ -54,10 +54,10 @@ pub fn run(drain: &Drain, pid: Option<u32>) -> io::Result<Measured> {
     Ok(Measured {
         elapsed,
         requests,
+        requests_in_all: requests,
         bytes,
         latency,
-        cpu: before.zip(after).map(|(before, after)| after.cpu.saturating_sub(before.cpu)),
-        resident_bytes: after.map(|usage| usage.resident_bytes),
+        cost: before.zip(after).map(|(before, after)| after.since(before)),
     })
 }
 

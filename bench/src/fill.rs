@@ -51,7 +51,7 @@ pub fn run(fill: &Fill) -> io::Result<Measured> {
         }
     }
     let requests = requests.unsigned_abs().into();
-    Ok(Measured { elapsed: begin.elapsed(), requests, bytes, latency, cpu: None, resident_bytes: None })
+    Ok(Measured { elapsed: begin.elapsed(), requests, requests_in_all: requests, bytes, latency, cost: None })
 }
 
 fn batch(keys: impl Iterator<Item = u64>, value: &[u8]) -> io::Result<Vec<u8>> {

@@ -16,7 +16,7 @@ use walser_protocol::{ApiKey, ErrorCode, Reader};
 
 use crate::connection::{CLIENT_ID, Connection};
 use crate::measured::{Measured, histogram, micros};
-use crate::usage::{self, Usage};
+use crate::usage;
 
 /// Names topics, and is what clients of the last years send.
 const PRODUCE_VERSION: i16 = 9;
@@ -68,13 +68,13 @@ pub fn run(load: &Load, pid: Option<u32>) -> io::Result<Measured> {
     await_leaders(&load.address, &frames)?;
     let measuring_from = Instant::now() + load.warm_up;
     let until = measuring_from + load.measured;
-    let requests = AtomicU64::new(0);
+    let (requests, requests_in_all) = (AtomicU64::new(0), AtomicU64::new(0));
     let (latency, before, after) = thread::scope(|scope| {
         let workers: Vec<_> = (0..load.connections)
             .map(|number| {
                 let frames = own_frames(load, number, &frames);
-                let requests = &requests;
-                scope.spawn(move || worker(load, frames, measuring_from, until, requests))
+                let counts = (&requests, &requests_in_all);
+                scope.spawn(move || worker(load, frames, measuring_from, until, counts))
             })
             .collect();
         thread::sleep(measuring_from.saturating_duration_since(Instant::now()));
@@ -90,15 +90,13 @@ pub fn run(load: &Load, pid: Option<u32>) -> io::Result<Measured> {
     })?;
     let requests = requests.into_inner();
     let batch_bytes = u64::try_from(batch.len()).map_err(io::Error::other)?;
-    let cpu =
-        before.zip(after).map(|(Usage { cpu: before, .. }, Usage { cpu: after, .. })| after.saturating_sub(before));
     Ok(Measured {
         elapsed: load.measured,
         requests,
+        requests_in_all: requests_in_all.into_inner(),
         bytes: requests * batch_bytes,
         latency,
-        cpu,
-        resident_bytes: after.map(|usage| usage.resident_bytes),
+        cost: before.zip(after).map(|(before, after)| after.since(before)),
     })
 }
 
@@ -192,7 +190,7 @@ fn worker(
     mut frames: Vec<Vec<u8>>,
     measuring_from: Instant,
     until: Instant,
-    requests: &AtomicU64,
+    (requests, requests_in_all): (&AtomicU64, &AtomicU64),
 ) -> io::Result<Histogram<u64>> {
     let mut connection = Connection::open(&load.address)?;
     let mut latency = histogram()?;
@@ -210,6 +208,7 @@ fn worker(
         }
         let Some((correlation_id, at)) = open.pop_front() else { return Ok(latency) };
         accepted(connection.receive()?, correlation_id)?;
+        requests_in_all.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
         if now >= measuring_from && now < until {
             requests.fetch_add(1, Ordering::Relaxed);

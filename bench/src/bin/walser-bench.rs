@@ -1,6 +1,8 @@
-//! `walser-bench produce|consume|steady|rounds|fill`: load, with what it costs the broker when that runs on this machine.
+//! `walser-bench produce|consume|steady|rounds|fill`: load, with what it costs the broker when that runs on this machine;
+//! `walser-bench write-path`: a broker's writes beside those of the disk alone.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -11,6 +13,7 @@ use walser_bench::measured::Measured;
 use walser_bench::produce::{self, Load};
 use walser_bench::rounds::{self, Rounds};
 use walser_bench::steady::{self, Stream};
+use walser_bench::write_path::{self, WritePath};
 
 /// Load over the wire against any Kafka-compatible broker.
 #[derive(Debug, Parser)]
@@ -31,6 +34,8 @@ enum Command {
     Rounds(RoundsArguments),
     /// So many records, with keys that come again
     Fill(FillArguments),
+    /// How much of what a disk takes a broker makes durable, and how often it writes each byte
+    WritePath(WritePathArguments),
 }
 
 /// Where the load goes.
@@ -158,6 +163,39 @@ struct FillArguments {
     batch_records: u64,
 }
 
+#[derive(Debug, clap::Args)]
+struct WritePathArguments {
+    /// The broker's program; it is started on one CPU, so this program is to run on another
+    #[arg(long, default_value = "target/release/walser")]
+    binary: PathBuf,
+    /// On the disk that is measured; what is put there is removed again
+    #[arg(long)]
+    dir: PathBuf,
+    /// The broker's CPU
+    #[arg(long, default_value_t = 1)]
+    cpu: usize,
+    /// A setting of the broker, key=value
+    #[arg(short, long = "set")]
+    settings: Vec<String>,
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Of each load of large batches
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4])]
+    partitions: Vec<i32>,
+    /// Seconds before measuring begins
+    #[arg(long, default_value_t = 1)]
+    warm_up: u64,
+    /// Measured seconds of each load
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+    /// No consumer keeps up with the loads
+    #[arg(long)]
+    alone: bool,
+}
+
+/// Of the file that the disk alone is given.
+const PLAIN_BYTES: u64 = 1 << 30;
+
 fn main() -> io::Result<()> {
     match Arguments::parse().command {
         Command::Produce(arguments) => run_produce(arguments),
@@ -165,6 +203,7 @@ fn main() -> io::Result<()> {
         Command::Steady(arguments) => run_steady(arguments),
         Command::Rounds(arguments) => run_rounds(arguments),
         Command::Fill(arguments) => run_fill(arguments),
+        Command::WritePath(arguments) => run_write_path(arguments),
     }
 }
 
@@ -255,6 +294,21 @@ fn run_fill(arguments: FillArguments) -> io::Result<()> {
     Ok(())
 }
 
+fn run_write_path(arguments: WritePathArguments) -> io::Result<()> {
+    write_path::run(&WritePath {
+        binary: arguments.binary,
+        dir: arguments.dir,
+        cpu: arguments.cpu,
+        settings: arguments.settings,
+        rounds: arguments.rounds.max(1),
+        partitions: arguments.partitions,
+        warm_up: Duration::from_secs(arguments.warm_up),
+        measured: Duration::from_secs(arguments.seconds.max(1)),
+        follows: !arguments.alone,
+        plain_bytes: PLAIN_BYTES,
+    })
+}
+
 #[expect(clippy::cast_precision_loss, reason = "counts of a run are far below 2^52")]
 fn quantiles(what: &str, latency: &Histogram<u64>) -> String {
     let quantile = |quantile| latency.value_at_quantile(quantile) as f64 / 1000.0;
@@ -272,10 +326,12 @@ fn quantiles(what: &str, latency: &Histogram<u64>) -> String {
 fn line(measured: &Measured) -> String {
     let seconds = measured.elapsed.as_secs_f64();
     let cpu = measured.cpu_per_gb().map_or_else(|| "?".to_owned(), |cost| format!("{cost:.3}"));
-    let resident = measured.resident_bytes.map_or_else(|| "?".to_owned(), |bytes| (bytes >> 20).to_string());
+    let resident = measured.cost.map_or_else(|| "?".to_owned(), |cost| (cost.resident_bytes >> 20).to_string());
+    let written = measured.written_per_byte().map_or_else(|| "?".to_owned(), |written| format!("{written:.2}"));
+    let read = measured.cost.map_or_else(|| "?".to_owned(), |cost| (cost.read_bytes >> 20).to_string());
     format!(
-        "MB/s={:.1} requests/s={:.0} cpu-s/GB={cpu} resident-MiB={resident} {}",
-        measured.bytes as f64 / 1e6 / seconds,
+        "MB/s={:.1} requests/s={:.0} cpu-s/GB={cpu} resident-MiB={resident} written/byte={written} read-MiB={read} {}",
+        measured.bytes_per_second() / 1e6,
         measured.requests as f64 / seconds,
         quantiles("requests", &measured.latency),
     )
