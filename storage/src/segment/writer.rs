@@ -3,18 +3,25 @@
 //! A segment's data does not end at a block boundary. Either the last block is written with zeros behind the data, and the
 //! next write brings it again: its bytes come from memory and are the same as before, so a torn rewrite leaves them whole,
 //! and never are two writes of one block in flight. Or it is held back until it is full, where something else keeps the
-//! bytes until then.
+//! bytes until then. What is long is written in pieces of whole blocks, two at a time.
+
+use std::cell::RefCell;
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
 use crate::disk::{BLOCK_BYTES, File};
 use crate::error::DiskError;
+use crate::runtime::side_by_side::side_by_side;
 
 use super::Segment;
 
 /// Largest single write: the buffer it needs, and the longest time another write of the shard waits behind it.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 const _: () = assert!(WRITE_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+/// Of one log, so that the disk has the next piece while the one before it is copied. More would take longer to copy than
+/// others should wait.
+const WRITES_AT_ONCE: usize = 2;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Where a log's writes stand.
@@ -119,19 +126,7 @@ impl BlockWriter {
         let mut source =
             Source { pieces: std::iter::once(&self.tail[..]).chain(batches.iter().map(|b| &b[..])), left: &[] };
         source.skip(self.block_start.saturating_sub(written_bytes) as usize);
-        let mut position = self.block_start;
-        let mut last_bytes = Vec::new();
-        while position < data_end {
-            let len = usize::try_from(data_end - position).unwrap_or(usize::MAX).min(WRITE_BYTES_MAX);
-            let mut buffer = file.allocate(len);
-            source.fill(&mut buffer[..len]);
-            buffer[len..].fill(0);
-            if position + len as u64 == data_end {
-                last_bytes = buffer[len - len % BLOCK_BYTES..len].to_vec();
-            }
-            file.write_at(buffer, position).await.map_err(|e| DiskError::new("write", segment.path(), e))?;
-            position += len as u64;
-        }
+        let last_bytes = write_pieces(segment, file, source, self.block_start..data_end).await?;
         self.block_start = data_end / BLOCK * BLOCK;
         self.tail = last_bytes;
         let mut whole_end = written_bytes;
@@ -144,6 +139,38 @@ impl BlockWriter {
             segment.set_written_bytes(*end);
         }
         Ok(Some(complete.len()))
+    }
+}
+
+/// Writes what comes next of `source` to these positions, the last block padded; what is in that one if it is not full. When it
+/// returns, no write is under way, also after an error; one that says that something is lost goes before one that does not.
+async fn write_pieces<'a, F: File>(
+    segment: &Segment<F>,
+    file: &F,
+    source: Source<'a, impl Iterator<Item = &'a [u8]>>,
+    positions: Range<u64>,
+) -> Result<Vec<u8>, DiskError> {
+    let (source, last_bytes) = (RefCell::new(source), RefCell::new(Vec::new()));
+    let lost = RefCell::new(None);
+    let starts: Vec<u64> = positions.clone().step_by(WRITE_BYTES_MAX).collect();
+    // They are begun in their order, and each takes its bytes when it is begun.
+    let written = side_by_side(starts, WRITES_AT_ONCE, async |position: u64| {
+        let len = usize::try_from(positions.end - position).unwrap_or(usize::MAX).min(WRITE_BYTES_MAX);
+        let mut buffer = file.allocate(len);
+        source.borrow_mut().fill(&mut buffer[..len]);
+        buffer[len..].fill(0);
+        if position + len as u64 == positions.end {
+            *last_bytes.borrow_mut() = buffer[len - len % BLOCK_BYTES..len].to_vec();
+        }
+        let written = file.write_at(buffer, position).await.map_err(|e| DiskError::new("write", segment.path(), e));
+        if let Some(error) = written.as_ref().err().filter(|error| !error.is_refusal()) {
+            lost.borrow_mut().get_or_insert_with(|| error.clone());
+        }
+        written
+    });
+    match written.await {
+        Ok(_) => Ok(last_bytes.into_inner()),
+        Err(error) => Err(lost.into_inner().unwrap_or(error)),
     }
 }
 

@@ -72,6 +72,47 @@ fn check_recovered(world: &mut World, model: &mut Model, acknowledged: i64, reco
 }
 
 #[test]
+fn the_pieces_of_a_large_round_are_where_they_belong() {
+    // Rule: a round that is written in pieces, several at a time, is there as a whole once it is acknowledged, in whatever
+    // order they got to the disk and wherever the power goes; before that it may be there or not.
+    for seed in seeds(3) {
+        let mut cut_at = 1;
+        loop {
+            let mut world = World::new(seed);
+            world.config.segment_bytes = 64 << 20;
+            let runtime = world.runtime.clone();
+            let (log, _) = runtime.block_on(world.open(false, None));
+            let (model, acknowledged) = (RefCell::new(Model::default()), Cell::new(0));
+            world.disk.cut_power_at(cut_at);
+            let run = async {
+                for value_bytes in [2_600_000, 700, 1_100_000] {
+                    let new = batch(1, value_bytes, NOW + acknowledged.get(), None);
+                    let appended = append(&log, &mut model.borrow_mut(), new).expect("no fault");
+                    log.durable(appended.end_offset()).await.expect("no fault");
+                    acknowledged.set(appended.end_offset());
+                }
+            };
+            let disk = world.disk.clone();
+            let outcome = runtime.block_on_unless(run, || disk.has_lost_power());
+            runtime.crash();
+            drop(log);
+            world.disk = world.disk.crash(&runtime);
+            let (log, report) = runtime.block_on(world.open(false, None));
+            let context = format!("seed {seed}, cut at {cut_at}: {report:?}");
+            assert!(report.corruption.is_none() && log.log_end_offset() >= acknowledged.get(), "{context}");
+            let mut model = model.into_inner();
+            model.cut(log.log_end_offset());
+            assert!(runtime.block_on(read_all(&log, 0)) == model.batches, "{context}");
+            if outcome.is_ok() {
+                assert!(cut_at > 10, "the work does something");
+                break;
+            }
+            cut_at += 1;
+        }
+    }
+}
+
+#[test]
 fn a_recovery_that_is_cut_itself_recovers() {
     // Opening after a crash may be interrupted at any operation.
     for cut_at in 1..12 {
