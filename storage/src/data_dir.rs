@@ -10,6 +10,7 @@
 //! ```
 
 pub mod log_ends;
+pub mod moved;
 pub mod partition;
 pub mod plan;
 

@@ -35,6 +35,7 @@ use crate::log::DamageMark;
 use crate::log::known_end::KnownEnd;
 use crate::runtime::Runtime;
 
+pub(crate) use self::partition::DAMAGED_SUFFIX;
 pub use self::partition::PartitionReport;
 
 /// What was found.

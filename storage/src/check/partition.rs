@@ -30,7 +30,7 @@ use crate::segment::{
 };
 
 /// Ending of what a repair has put beside a segment.
-pub(super) const DAMAGED_SUFFIX: &str = ".damaged";
+pub(crate) const DAMAGED_SUFFIX: &str = ".damaged";
 
 /// What a partition's directory holds, and what of it can be mended.
 #[derive(Clone, Debug)]

@@ -170,13 +170,25 @@ impl<D: Disk> DataDir<D> {
     pub async fn create_partition(&self, topic: &str, partition: i32, topic_id: Uuid) -> Result<PathBuf, DiskError> {
         let dir = self.partition_path(topic, partition);
         let metadata = checkpoint::read_file(&self.disk, &dir.join(PARTITION_METADATA_FILE)).await?;
-        if metadata.as_deref().and_then(decode_metadata) == Some(topic_id) {
-            return Ok(dir);
+        match metadata.as_deref().and_then(decode_metadata) {
+            Some(known) if known == topic_id => return Ok(dir),
+            // Of another topic of that name, which could not be put aside: its records are nobody's.
+            Some(_) => return Err(DiskError::new("create directory", &dir, io::ErrorKind::AlreadyExists.into())),
+            None => {}
         }
         self.disk.create_dir_all(&dir).await.map_err(|e| DiskError::new("create directory", &dir, e))?;
         let path = dir.join(PARTITION_METADATA_FILE);
         checkpoint::write_unsynced(&self.disk, &path, encode_metadata(topic_id).as_bytes()).await?;
         Ok(dir)
+    }
+
+    /// Makes the directory of a copy, with its topic id inside; durable when this returns.
+    pub async fn create_future(&self, dir_name: &str, topic_id: Uuid) -> Result<(), DiskError> {
+        let dir = self.path.join(dir_name);
+        self.disk.create_dir_all(&dir).await.map_err(|e| DiskError::new("create directory", &dir, e))?;
+        let path = dir.join(PARTITION_METADATA_FILE);
+        checkpoint::replace_file(&self.disk, &path, encode_metadata(topic_id).as_bytes()).await?;
+        self.sync().await
     }
 
     /// Gives a directory its topic id; durable when this returns.

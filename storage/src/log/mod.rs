@@ -15,6 +15,7 @@ mod append;
 mod cold;
 mod commit;
 mod compact;
+mod copy;
 mod damage;
 pub mod known_end;
 mod lookup;
@@ -56,6 +57,7 @@ use crate::segment::{RollLimits, Segment};
 
 pub use append::{Append, Appended, COPY_BELOW_BYTES};
 pub use compact::{CompactError, Compacted, PassLimits};
+pub use copy::{CopiedLog, CopyError, CopyPace, CopyProgress, CopySource, LogCopy};
 pub use damage::{DAMAGE_FILE, DamageMark};
 pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};

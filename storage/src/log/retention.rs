@@ -222,7 +222,7 @@ impl<F: File> State<F> {
     }
 
     /// Base offset of the oldest segment.
-    fn first_base_offset(&self) -> i64 {
+    pub(super) fn first_base_offset(&self) -> i64 {
         self.segments.first_key_value().map_or(self.log_end_offset, |(base_offset, _)| *base_offset)
     }
 }

@@ -16,6 +16,7 @@ use crate::validate::ValidBatch;
 
 mod cold;
 mod compaction;
+mod copy;
 mod crash;
 mod faults;
 mod model;
