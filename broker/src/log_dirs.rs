@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use walser_protocol::types::Uuid;
 use walser_storage::disk::reserve::Reserve;
 
 /// Names one of `log.dirs`, counted from 0 in the order of the configuration.
@@ -39,6 +40,8 @@ struct Failure {
 pub struct LogDir {
     path: PathBuf,
     reserve: Arc<Reserve>,
+    /// Known once it is online.
+    id: OnceLock<Uuid>,
     /// Once it has failed it stays so until the next start, whatever works again meanwhile.
     failure: OnceLock<Failure>,
 }
@@ -47,7 +50,7 @@ impl LogDir {
     /// `path`: absolute. A reserve of `reserve_bytes` is kept in it for when its disk is full.
     pub fn new(path: PathBuf, reserve_bytes: u64) -> Self {
         let reserve = Arc::new(Reserve::new(&path, reserve_bytes));
-        Self { path, reserve, failure: OnceLock::new() }
+        Self { path, reserve, id: OnceLock::new(), failure: OnceLock::new() }
     }
 
     /// Absolute: as clients see it.
@@ -57,6 +60,19 @@ impl LogDir {
 
     pub fn reserve(&self) -> &Arc<Reserve> {
         &self.reserve
+    }
+
+    /// Its `directory.id`.
+    ///
+    /// # Panics
+    /// Before it is known, when nothing in it is used.
+    pub fn id(&self) -> Uuid {
+        *self.id.get().expect("a directory that is used has an id")
+    }
+
+    /// Learns the id, once.
+    pub fn set_id(&self, id: Uuid) {
+        assert_eq!(*self.id.get_or_init(|| id), id, "a directory keeps its id");
     }
 
     /// Nothing has failed that concerns all of it.

@@ -104,6 +104,7 @@ pub const SERVED: &[ServedApi] = &[
     ServedApi::whole(ApiKey::OffsetForLeaderEpoch),
     ServedApi::whole(ApiKey::DescribeConfigs),
     ServedApi::whole(ApiKey::AlterConfigs),
+    ServedApi::whole(ApiKey::AlterReplicaLogDirs),
     ServedApi::whole(ApiKey::DescribeLogDirs),
     ServedApi::whole(ApiKey::CreatePartitions),
     ServedApi::whole(ApiKey::IncrementalAlterConfigs),

@@ -214,7 +214,7 @@ def kafkajs(context):
 
 # A case for each key served, one for keys that are not, one for the masks, and one for versions nobody asked for.
 DIFFERENTIAL = ["Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "DeleteTopics", "DeleteRecords", "InitProducerId",
-                "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "CreatePartitions", "IncrementalAlterConfigs",
+                "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "DescribeLogDirs", "CreatePartitions", "IncrementalAlterConfigs",
                 "DescribeQuorum", "DescribeCluster", "DescribeProducers", "ListConfigResources", "DescribeTopicPartitions", "unserved", "masks", "versions"]
 DIFFERENTIAL_REQUESTS, DIFFERENTIAL_REQUESTS_LONG = 6_000, 100_000
 

@@ -1,13 +1,17 @@
-//! What DescribeLogDirs says of a broker's directories.
+//! What DescribeLogDirs says of a broker's directories, and what AlterReplicaLogDirs does to them.
 
 use std::collections::BTreeMap;
 
+use walser_protocol::messages::alter_replica_log_dirs::{
+    AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse,
+};
 use walser_protocol::messages::describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 use walser_protocol::{ApiKey, ErrorCode};
 
 use crate::raw_client::RawClient;
 
 const VERSION: i16 = 5;
+const ALTER_VERSION: i16 = 2;
 
 /// A replica in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,4 +65,19 @@ pub fn describe(client: &mut RawClient) -> Result<Vec<Described>, String> {
     }
     described.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(described)
+}
+
+/// Has a replica moved into a directory; what is answered.
+///
+/// # Errors
+/// When there is no answer, or one that makes no sense.
+pub fn alter(client: &mut RawClient, path: &str, name: &str, partition: i32) -> Result<ErrorCode, String> {
+    let topic = AlterReplicaLogDirTopic { name, partitions: vec![partition] };
+    let request = AlterReplicaLogDirsRequest { dirs: vec![AlterReplicaLogDir { path, topics: vec![topic] }] };
+    let answer =
+        client.call(ApiKey::AlterReplicaLogDirs, ALTER_VERSION, &request).map_err(|error| error.to_string())?;
+    let answer = AlterReplicaLogDirsResponse::decode(&mut answer.reader(), ALTER_VERSION);
+    let answer = answer.map_err(|error| error.to_string())?;
+    let partition = answer.results.first().and_then(|topic| topic.partitions.first()).ok_or("an empty answer")?;
+    ErrorCode::from_wire(partition.error_code).ok_or_else(|| "an unknown error".to_owned())
 }

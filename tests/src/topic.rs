@@ -36,6 +36,7 @@ pub const EARLIEST: i64 = -2;
 pub const LATEST: i64 = -1;
 /// Types of what configs belong to.
 const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
 const CLIENT_METRICS: i8 = 16;
 const SET: i8 = 0;
 /// A config that nothing depends on, and its resource.
@@ -189,8 +190,17 @@ pub fn fetch(
 
 /// Sets one config of a topic.
 pub fn alter_config(client: &mut RawClient, name: &str, key: &str, value: &str) -> Result<(), String> {
+    alter_resource(client, TOPIC, name, key, value)
+}
+
+/// Sets one config of a broker.
+pub fn alter_broker_config(client: &mut RawClient, broker: &str, key: &str, value: &str) -> Result<(), String> {
+    alter_resource(client, BROKER, broker, key, value)
+}
+
+fn alter_resource(client: &mut RawClient, resource_type: i8, name: &str, key: &str, value: &str) -> Result<(), String> {
     let config = AlterableConfig { name: key, config_operation: SET, value: Some(value) };
-    let resource = AlterConfigsResource { resource_type: TOPIC, resource_name: name, configs: vec![config] };
+    let resource = AlterConfigsResource { resource_type, resource_name: name, configs: vec![config] };
     let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
     let answer = client.call(ApiKey::IncrementalAlterConfigs, 1, &request).map_err(|error| error.to_string())?;
     let answer = IncrementalAlterConfigsResponse::decode(&mut answer.reader(), 1).map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use walser_protocol::ErrorCode;
 use walser_tests::disks::worker::Worker;
 use walser_tests::disks::{Observed, wait_for};
-use walser_tests::log_dirs::{Described, describe};
+use walser_tests::log_dirs::{Described, alter, describe};
 use walser_tests::lossy_fs::LossyFs;
 use walser_tests::lossy_fs::faults::{Call, Effect, Fault};
 use walser_tests::process::{BrokerOptions, TempDir};
@@ -52,6 +52,12 @@ impl World {
         let observed = Observed::start(&self.options(), &self.logs.path().join("log"));
         self.observed = Some(observed.unwrap_or_else(|error| panic!("{error}")));
         topic::connect(self.observed().address()).expect("connected")
+    }
+
+    /// Has a replica moved; what is answered.
+    fn alter(&self, client: &mut RawClient, partition: i32, dir: usize) -> ErrorCode {
+        let path = self.path(DIRS[dir]).display().to_string();
+        alter(client, &path, TOPIC, partition).expect("an answer")
     }
 
     fn observed(&self) -> &Observed {
@@ -247,4 +253,87 @@ fn a_broker_needs_the_directory_of_its_metadata() {
     fs::rename(world.path("aside"), world.path("a")).expect("renamed");
     let mut client = world.start();
     assert_eq!(homes(&mut client), spread);
+}
+
+#[test]
+fn replicas_are_moved_while_they_are_used() {
+    // Rule: each is in its new directory, with everything that was acknowledged before and meanwhile, and in no other; a kill in
+    // the middle loses nothing, and the move goes on by itself. Directories and replicas that are not there are told from each
+    // other, in Kafka's codes.
+    let mut world = World::new("log-dirs-moves");
+    let mut client = world.start();
+    let mut workers = workers(&mut client);
+    let spread = homes(&mut client);
+    let to = |partition: i32| (spread[&partition] + 1) % DIRS.len();
+    assert_eq!(alter(&mut client, "/no/such", TOPIC, 0), Ok(ErrorCode::LogDirNotFound));
+    assert_eq!(world.alter(&mut client, 99, 0), ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(world.alter(&mut client, 0, spread[&0]), ErrorCode::None, "it is there");
+    for partition in 0..PARTITIONS {
+        assert_eq!(world.alter(&mut client, partition, to(partition)), ErrorCode::None);
+    }
+    let is_moved = |client: &mut RawClient| homes(client).iter().all(|(partition, dir)| *dir == to(*partition));
+    wait_for("replicas in their new directories", || {
+        produce_all(&mut client, &mut workers);
+        let described = describe(&mut client).expect("described");
+        let is_moving = described.iter().any(|dir| dir.replicas.values().any(|replica| replica.is_future));
+        (!is_moving && is_moved(&mut client)).then_some(())
+    });
+    for worker in &mut workers {
+        worker.check(&mut client);
+        worker.produce(&mut client, SMALL).expect("it goes on");
+    }
+    wait_for("old directories that are gone", || {
+        let is_there = |dir: &str, partition: i32| {
+            let entries = fs::read_dir(world.path(dir)).expect("a directory");
+            let prefix = format!("{TOPIC}-{partition}");
+            entries.filter_map(Result::ok).any(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        };
+        let is_gone =
+            |partition: i32| (0..DIRS.len()).all(|dir| is_there(DIRS[dir], partition) == (dir == to(partition)));
+        (0..PARTITIONS).all(is_gone).then_some(())
+    });
+    for partition in 0..PARTITIONS {
+        assert_eq!(world.alter(&mut client, partition, spread[&partition]), ErrorCode::None);
+    }
+    world.kill();
+    let mut client = world.start();
+    wait_for("replicas in their old directories", || (homes(&mut client) == spread).then_some(()));
+    for worker in &mut workers {
+        worker.check(&mut client);
+        worker.produce(&mut client, SMALL).expect("it goes on");
+    }
+    world.stop();
+    let mut client = world.start();
+    assert_eq!(homes(&mut client), spread);
+    for worker in &workers {
+        worker.check(&mut client);
+    }
+}
+
+#[test]
+fn cordoned_directories_take_nothing() {
+    // Rule: new partitions go elsewhere and replicas are not moved there; where all are cordoned no topic is made; what is there
+    // serves on (KIP-1066).
+    let mut world = World::new("log-dirs-cordoned");
+    let mut client = world.start();
+    let mut workers = workers(&mut client);
+    let spread = homes(&mut client);
+    let cordon =
+        |client: &mut RawClient, value: &str| topic::alter_broker_config(client, "1", "cordoned.log.dirs", value);
+    assert!(cordon(&mut client, "/no/such").is_err());
+    let two = [0, 1].map(|dir| world.path(DIRS[dir]).display().to_string()).join(",");
+    cordon(&mut client, &two).expect("cordoned");
+    topic::create(&mut client, "new", 3, &[]).expect("made");
+    let described = describe(&mut client).expect("described");
+    assert_eq!([0, 1, 2].map(|at: usize| described[at].is_cordoned), [true, true, false]);
+    let new = |dir: &Described| dir.replicas.keys().filter(|(name, _)| name == "new").count();
+    assert_eq!([0, 1, 2].map(|at: usize| new(&described[at])), [0, 0, 3]);
+    assert_eq!(world.alter(&mut client, 0, 0), ErrorCode::InvalidReplicaAssignment);
+    cordon(&mut client, "*").expect("cordoned");
+    let refused = topic::create(&mut client, "none", 1, &[]).expect_err("nowhere to go");
+    assert!(refused.contains(&ErrorCode::InvalidReplicationFactor.code().to_string()), "{refused}");
+    produce_all(&mut client, &mut workers);
+    assert!(spread.iter().all(|(partition, dir)| homes(&mut client)[partition] == *dir));
+    cordon(&mut client, "").expect("as before");
+    topic::create(&mut client, "none", 1, &[]).expect("made");
 }

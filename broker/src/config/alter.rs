@@ -53,6 +53,12 @@ pub enum AlterError {
     PerBroker(String),
     #[error("Dynamic thread count update validation failed for {key}={wanted}: {reason}, and is {current} now")]
     ThreadCount { key: &'static str, current: i64, wanted: i64, reason: &'static str },
+    #[error("requirement failed: When cordoned.log.dirs is set to *, it must not contain other values")]
+    CordonedStar,
+    #[error(
+        "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : {0}"
+    )]
+    CordonedUnknown(String),
     /// Values that do not go together.
     #[error("{0}")]
     Contradiction(&'static str),
@@ -103,6 +109,8 @@ impl AlterError {
             | Self::PerListener(_)
             | Self::PerBroker(_)
             | Self::ThreadCount { .. }
+            | Self::CordonedStar
+            | Self::CordonedUnknown(_)
             | Self::Contradiction(_)
             | Self::NotSupported { .. } => AlterErrorKind::InvalidRequest,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tracing_subscriber::filter::Targets;
 
+use super::dynamic::verify_cordoned;
 use super::key::{ConfigError, ConfigKey, Effect, Value, cpu_list, memory_size};
 use super::keys::{BROKER_KEYS, listener_key};
 use super::listeners::{
@@ -151,6 +152,11 @@ impl BrokerConfig {
         let inter_broker_listener = inter_broker_listener(&values, &listeners)?;
         let buffer = |key| usize::try_from(values.integer(key)).ok();
         let log_dirs = log_dirs(&values)?;
+        if verify_cordoned(&values.list("cordoned.log.dirs"), &log_dirs).is_err() {
+            let value = values.list("cordoned.log.dirs").join(",");
+            let reason = "name directories of log.dirs as they are named there, or * alone for all of them";
+            return Err(SettingsError::Contradiction { key: "cordoned.log.dirs", value, reason });
+        }
         let metadata_log_dir = match (values.text("metadata.log.dir"), log_dirs.first()) {
             (Some(dir), _) => PathBuf::from(dir),
             (None, Some(first)) => first.clone(),
@@ -596,6 +602,8 @@ mod tests {
         let many: Vec<String> = (0..=LOG_DIRS_MAX).map(|number| format!("/{number}")).collect();
         assert!(config(&[("log.dirs", &many.join(","))]).is_err());
         assert!(config(&[("log.dirs", &many[1..].join(","))]).is_ok());
+        assert!(config(&[("log.dirs", "/a,/b"), ("cordoned.log.dirs", "/c")]).is_err());
+        assert!(config(&[("log.dirs", "/a,/b"), ("cordoned.log.dirs", "/b")]).is_ok());
     }
 
     #[test]

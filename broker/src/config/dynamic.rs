@@ -25,6 +25,7 @@ const CLEANER_BUFFER_BYTES_MIN: i64 = 1 << 20;
 /// Whether a broker whose configs are `now` can go over to `next`.
 pub fn verify_update(now: &BrokerView<'_>, next: &BrokerView<'_>) -> Result<(), AlterError> {
     verify_values(next)?;
+    verify_cordoned(&next.list("cordoned.log.dirs"), &next.config.log_dirs)?;
     verify_local_retention(next)?;
     for key in THREAD_COUNTS {
         verify_thread_count(key, now, next)?;
@@ -73,6 +74,16 @@ fn verify_values(next: &BrokerView<'_>) -> Result<(), AlterError> {
     Ok(())
 }
 
+/// All of `log.dirs`, or some of them by their names there.
+pub fn verify_cordoned(named: &[String], log_dirs: &[std::path::PathBuf]) -> Result<(), AlterError> {
+    if named.iter().any(|name| name == "*") {
+        return if named.len() == 1 { Ok(()) } else { Err(AlterError::CordonedStar) };
+    }
+    let is_missing = |name: &&String| !log_dirs.iter().any(|dir| dir.as_os_str() == name.as_str());
+    let missing: Vec<&str> = named.iter().filter(is_missing).map(String::as_str).collect();
+    if missing.is_empty() { Ok(()) } else { Err(AlterError::CordonedUnknown(missing.join(","))) }
+}
+
 /// What stays on the local disk is part of what stays at all; -2 is all of it, -1 is for ever.
 fn verify_local_retention(next: &BrokerView<'_>) -> Result<(), AlterError> {
     for (whole, local, reason) in [
@@ -115,6 +126,29 @@ mod tests {
         let own = map(&[("log.cleaner.threads", "0")]);
         assert!(verify_update(&now, &BrokerView { own: &own, ..now }).is_err());
         assert!(verify_update(&now, &BrokerView::fixed(&config)).is_ok(), "10 is twice 5");
+    }
+
+    #[test]
+    fn only_log_directories_are_cordoned() {
+        // Rule: names that log.dirs has, or the star alone; the star is not a name among others.
+        let config = BrokerConfig::from_pairs(&[("log.dirs", "/a,/b")]).expect("fits");
+        let now = BrokerView::fixed(&config);
+        for (value, want) in [
+            ("", None),
+            ("/b,/a", None),
+            ("*", None),
+            ("*,/a", Some("requirement failed: When cordoned.log.dirs is set to *, it must not contain other values")),
+            (
+                "/a,/c,a",
+                Some(
+                    "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : /c,a",
+                ),
+            ),
+        ] {
+            let own = map(&[("cordoned.log.dirs", value)]);
+            let verified = verify_update(&now, &BrokerView { own: &own, ..now });
+            assert_eq!(verified.err().map(|error| error.to_string()).as_deref(), want, "{value}");
+        }
     }
 
     #[test]

@@ -28,6 +28,17 @@ impl BrokerRules {
         }
     }
 
+    /// This broker's configs as they are.
+    pub fn view<'a>(&'a self, image: &'a MetadataImage) -> BrokerView<'a> {
+        let own = BrokerId::from_wire(self.0.node_id).map(ConfigResource::Broker);
+        let fixed = BrokerView::fixed(&self.0);
+        BrokerView {
+            own: own.map_or(fixed.own, |own| image.configs(&own)),
+            cluster: image.configs(&ConfigResource::DefaultBroker),
+            ..fixed
+        }
+    }
+
     fn check(
         &self,
         image: &MetadataImage,
@@ -42,12 +53,7 @@ impl BrokerRules {
             ConfigResource::Group(_) => Resource::Group,
         };
         validate(kind, after, &self.0)?;
-        let own = BrokerId::from_wire(self.0.node_id).map(ConfigResource::Broker);
-        let now = BrokerView {
-            config: &self.0,
-            own: own.map_or(after, |own| image.configs(&own)),
-            cluster: image.configs(&ConfigResource::DefaultBroker),
-        };
+        let now = self.view(image);
         match kind {
             Resource::Broker => verify_update(&now, &BrokerView { own: after, ..now }),
             Resource::Cluster => verify_update(&now, &BrokerView { cluster: after, ..now }),
@@ -65,6 +71,10 @@ impl ConfigRules for BrokerRules {
                 Self::key(resource, key).is_some_and(|key| key.kind == ConfigType::List)
             }
         }
+    }
+
+    fn is_cordoned(&self, image: &MetadataImage, broker_id: BrokerId) -> bool {
+        broker_id.get() == self.0.node_id && self.view(image).cordoned().iter().all(|is_cordoned| *is_cordoned)
     }
 
     fn is_known(&self, resource: &ConfigResource, key: &str) -> bool {

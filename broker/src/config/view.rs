@@ -95,6 +95,14 @@ impl<'a> BrokerView<'a> {
         }
     }
 
+    /// Which of `log.dirs`, in their order, take no new replicas (KIP-1066).
+    pub fn cordoned(&self) -> Vec<bool> {
+        let named = self.list("cordoned.log.dirs");
+        let is_named =
+            |dir: &std::path::PathBuf| named.iter().any(|name| name == "*" || dir.as_os_str() == name.as_str());
+        self.config.log_dirs.iter().map(is_named).collect()
+    }
+
     /// Age in milliseconds at which a log rolls: the finest unit given.
     pub fn log_roll_ms(&self) -> i64 {
         self.maybe_integer("log.roll.ms").unwrap_or_else(|| hours(self.integer("log.roll.hours")))
@@ -144,6 +152,17 @@ mod tests {
             (&bare, &NONE, &NONE, 2_147_483_647),
         ] {
             assert_eq!(BrokerView { config, own, cluster }.integer("max.connections"), want);
+        }
+    }
+
+    #[test]
+    fn cordoned_directories_are_told() {
+        // Rule: those that are named as log.dirs names them, or all.
+        let config = BrokerConfig::from_pairs(&[("log.dirs", "a,/b")]).expect("fits");
+        for (value, want) in [("", [false, false]), ("/b", [false, true]), ("/b,a", [true, true]), ("*", [true, true])]
+        {
+            let own = map(&[("cordoned.log.dirs", value)]);
+            assert_eq!(BrokerView { own: &own, ..BrokerView::fixed(&config) }.cordoned(), want, "{value}");
         }
     }
 

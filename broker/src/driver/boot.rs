@@ -17,7 +17,8 @@ use walser_storage::checkpoint::{
     CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
 };
 use walser_storage::data_dir::log_ends::{LogEnds, is_noted};
-use walser_storage::data_dir::partition::{DirKind, FoundDir};
+use walser_storage::data_dir::moved::read_moved_from;
+use walser_storage::data_dir::partition::{DELETE_SUFFIX, DirKind, FoundDir};
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, Removal};
 use walser_storage::disk::Disk;
@@ -28,9 +29,10 @@ use walser_storage::journal::replay::{
 use walser_storage::runtime::Runtime;
 
 use super::checkpoints::{Checkpoints, encode_ends};
-use super::homes::{FoundDirs, HomesError, add_made, find_homes, topics_in};
+use super::homes::{FoundDirs, HomesError, add_made, find_homes, find_moves, topics_in};
 use super::metadata::{MetadataDriver, MetadataError};
 use super::partition::PartitionId;
+use super::partition::moves::FoundMove;
 use super::partition::reconcile::{ClosedLog, DirBoot, Homes};
 use super::quorum::{Quorum, QuorumError, QuorumOptions};
 use crate::config::broker::BrokerConfig;
@@ -152,6 +154,8 @@ pub struct Settled<D> {
     pub online: BTreeMap<LogDirIndex, SettledDir<D>>,
     /// Of the partitions that were found.
     pub homes: Homes,
+    /// Replicas that were on their way to other directories.
+    pub moves: BTreeMap<PartitionId, FoundMove>,
     /// There was any directory of a partition.
     pub has_partitions: bool,
     /// Stretches of journals that were acknowledged and cannot be read.
@@ -181,15 +185,31 @@ pub async fn settle_all<D: Disk, R: Runtime>(
         let listed = data_dir.list_partitions().await.map_err(BootError::from);
         found.extend(unless_offline(log_dirs, *index, listed)?.map(|listed| (*index, listed)));
     }
+    settle_moved(log_dirs, &dirs, &mut found).await?;
     let mut homes = find_homes(&found, &known, log_dirs)?;
+    let (mut moves, useless) = find_moves(&found, &known, &homes);
+    for (index, data_dir) in &dirs {
+        for (_, name) in useless.iter().filter(|(dir, _)| dir == index) {
+            tracing::info!(directory = name, "a copy that is of no use removed");
+            let removed = data_dir.remove_partition_dir(name, Removal::AtOnce).await.map_err(BootError::from);
+            unless_offline(log_dirs, *index, removed)?;
+        }
+    }
     let has_partitions = found.values().any(|found| !found.is_empty());
-    let mut settled = Settled { online: BTreeMap::new(), homes: Homes::new(), has_partitions, damage_count: 0 };
+    let mut settled = Settled {
+        online: BTreeMap::new(),
+        homes: Homes::new(),
+        moves: BTreeMap::new(),
+        has_partitions,
+        damage_count: 0,
+    };
     for (index, data_dir) in dirs {
-        let Some(found) = found.remove(&index) else { continue };
+        let Some(found) = found.remove(&index).filter(|_| !log_dirs.dir(index).is_offline()) else { continue };
         let topics = topics_in(&known, &homes, index);
         let outcome = settle_dir(index, data_dir, runtime, image, &topics, found).await;
         let Some((dir, journals)) = unless_offline(log_dirs, index, outcome)? else {
             homes.retain(|_, home| *home != index);
+            moves.retain(|id, copy| copy.to != index && homes.contains_key(id));
             continue;
         };
         add_made(&mut homes, index, &journals.made);
@@ -197,7 +217,59 @@ pub async fn settle_all<D: Disk, R: Runtime>(
         settled.online.insert(index, dir);
     }
     settled.homes = homes;
+    settled.moves = moves;
     Ok(settled)
+}
+
+/// Of partitions that are in two directories because a move was interrupted, the old one goes: the new one says where it comes
+/// from.
+async fn settle_moved<D: Disk>(
+    log_dirs: &LogDirs,
+    dirs: &[(LogDirIndex, DataDir<D>)],
+    found: &mut FoundDirs,
+) -> Result<(), BootError> {
+    let data_dir = |index| dirs.iter().find(|(dir, _)| *dir == index).map(|(_, data_dir)| data_dir);
+    for (name, places) in twice(found) {
+        let mut old = BTreeSet::new();
+        for index in &places {
+            let Some(data_dir) = data_dir(*index) else { continue };
+            let read = read_moved_from(data_dir.disk(), &data_dir.path().join(&name)).await.map_err(BootError::from);
+            let from = unless_offline(log_dirs, *index, read)?.flatten();
+            old.extend(places.iter().filter(|place| from == Some(log_dirs.dir(**place).id())).copied());
+        }
+        // Where each says that it comes from the other, or none does, nobody can tell.
+        if old.len() + 1 != places.len() {
+            continue;
+        }
+        for index in old {
+            let Some(data_dir) = data_dir(index) else { continue };
+            let aside = format!("{name}.{:032x}{DELETE_SUFFIX}", u128::from_be_bytes(*random_uuid()?.as_bytes()));
+            tracing::info!(directory = %data_dir.path().join(&name).display(), "an old replica that was moved away is removed");
+            let renamed = data_dir.rename_partition_dir(&name, &aside).await.map_err(BootError::from);
+            unless_offline(log_dirs, index, renamed)?;
+            if let Some(dir) = found.get_mut(&index).and_then(|found| found.iter_mut().find(|dir| dir.dir_name == name))
+            {
+                dir.name.kind = DirKind::Deleted;
+                dir.dir_name = aside;
+            }
+            if let Some(found) = found.get_mut(&index) {
+                found.sort_by(|one, other| one.dir_name.cmp(&other.dir_name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names of directories of one topic id that are in several places.
+fn twice(found: &FoundDirs) -> Vec<(String, Vec<LogDirIndex>)> {
+    let mut places: BTreeMap<(&str, Uuid), Vec<LogDirIndex>> = BTreeMap::new();
+    for (index, dir) in found.iter().flat_map(|(index, found)| found.iter().map(|dir| (*index, dir))) {
+        if let (DirKind::Partition, Some(topic_id)) = (dir.name.kind, dir.topic_id) {
+            places.entry((dir.dir_name.as_str(), topic_id)).or_default().push(index);
+        }
+    }
+    let several = places.into_iter().filter(|(_, places)| places.len() > 1);
+    several.map(|((name, _), places)| (name.to_owned(), places)).collect()
 }
 
 /// `None` when the directory cannot be used and the others can do without.

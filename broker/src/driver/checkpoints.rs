@@ -5,7 +5,7 @@
 //! again; after a crash in between, the start throws out what the metadata does not know.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -88,12 +88,14 @@ impl<D: Disk> Checkpoints<D> {
         let log_start_offsets = data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?.offsets;
         let first_dirty_offsets = data_dir.read_checkpoint(CLEANER_OFFSET_FILE).await?.offsets;
         let mut offsets = BTreeMap::new();
+        let mut here = BTreeSet::new();
         for found in found {
             let DirName { topic, partition, kind: DirKind::Partition } = &found.name else { continue };
             let Some(topic) = image.topic(topic) else { continue };
             if found.topic_id.is_some_and(|topic_id| topic_id != topic.topic_id.get()) {
                 continue;
             }
+            here.insert(PartitionId { topic_id: topic.topic_id, index: *partition });
             let key = (topic.name.to_string(), *partition);
             let (recovery_point, log_start_offset) = (recovery_points.get(&key), log_start_offsets.get(&key));
             let first_dirty_offset = first_dirty_offsets.get(&key);
@@ -116,11 +118,16 @@ impl<D: Disk> Checkpoints<D> {
         let mut ends = BTreeMap::new();
         for ((topic_id, index), mut note) in found_ends {
             let Some(topic) = TopicId::from_wire(topic_id).and_then(|id| image.topic_by_id(id)) else { continue };
+            let id = PartitionId { topic_id: topic.topic_id, index };
+            if !here.contains(&id) {
+                // What is noted of a log that was moved away is wrong once it comes back.
+                continue;
+            }
             match Arc::get_mut(&mut note) {
                 Some(note) => forget_journal(note),
                 None => unreachable!("just read, and nobody else has it"),
             }
-            ends.insert(PartitionId { topic_id: topic.topic_id, index }, note);
+            ends.insert(id, note);
         }
         let stale = files.into_iter().any(|file| file.len() > offsets.len());
         let checkpoints = Rc::new(Self {
@@ -204,6 +211,28 @@ impl<D: Disk> Checkpoints<D> {
             }
         }
         self.write_ends().await
+    }
+
+    /// A log that is about to be moved into the directory: keeps its offsets, and nothing that was noted of an earlier stay of
+    /// it. When it returns that is on stable storage.
+    pub async fn note_arrival(&self, offsets: LogOffsets) -> Result<(), DiskError> {
+        if self.ends.borrow_mut().remove(&offsets.id).is_some() {
+            self.ends_changed.update(|changed| changed + 1);
+        }
+        self.write_ends().await?;
+        self.note(vec![offsets]).await
+    }
+
+    /// A log is in another directory: forgets it.
+    pub async fn note_departure(&self, id: PartitionId) -> Result<(), DiskError> {
+        if self.ends.borrow_mut().remove(&id).is_some() {
+            self.ends_changed.update(|changed| changed + 1);
+        }
+        if self.offsets.borrow_mut().remove(&id).is_some() {
+            self.changed.update(|changed| changed + 1);
+        }
+        self.write_ends().await?;
+        self.write().await
     }
 
     /// Every note that is kept.

@@ -4,7 +4,7 @@
 //! not where something has failed. Where a log lies is known from the directories alone. One that is in none of them, while
 //! one of those that this broker had is not there, is not made anew: its records may be in that one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use walser_machine::ids::TopicId;
@@ -15,6 +15,7 @@ use walser_storage::data_dir::partition::{DirKind, FoundDir};
 use walser_storage::data_dir::plan::KnownTopic;
 
 use super::partition::PartitionId;
+use super::partition::moves::FoundMove;
 use super::partition::reconcile::Homes;
 use crate::log_dirs::{LogDirIndex, LogDirs};
 
@@ -60,15 +61,47 @@ pub fn find_homes(
     Ok(homes)
 }
 
+/// Copies under way, of replicas that are in other directories, and directories of copies that are of no use.
+pub fn find_moves(
+    found: &FoundDirs,
+    known: &BTreeMap<Uuid, KnownTopic>,
+    homes: &Homes,
+) -> (BTreeMap<PartitionId, FoundMove>, Vec<(LogDirIndex, String)>) {
+    let by_name: BTreeMap<&str, Uuid> = known.iter().map(|(id, topic)| (topic.name.as_str(), *id)).collect();
+    let (mut moves, mut useless) = (BTreeMap::new(), Vec::new());
+    for (dir, found) in found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found))) {
+        if found.name.kind != DirKind::Future {
+            continue;
+        }
+        let id = partition_named(found, &by_name, known).filter(|_| found.topic_id.is_some());
+        match id.map(|id| (id, homes.get(&id))) {
+            // Where the replica is not there, its copy may still be of use once it is.
+            Some((_, None)) => {}
+            Some((id, Some(home))) if *home != dir && !moves.contains_key(&id) => {
+                moves.insert(id, FoundMove { to: dir, dir_name: found.dir_name.clone() });
+            }
+            Some(_) | None => useless.push((dir, found.dir_name.clone())),
+        }
+    }
+    (moves, useless)
+}
+
 /// The partition that the metadata has for a directory.
 fn partition_of(
     found: &FoundDir,
     by_name: &BTreeMap<&str, Uuid>,
     known: &BTreeMap<Uuid, KnownTopic>,
 ) -> Option<PartitionId> {
-    if found.name.kind != DirKind::Partition {
-        return None;
-    }
+    let is_partition = found.name.kind == DirKind::Partition;
+    is_partition.then(|| partition_named(found, by_name, known)).flatten()
+}
+
+/// The same for a copy, too.
+fn partition_named(
+    found: &FoundDir,
+    by_name: &BTreeMap<&str, Uuid>,
+    known: &BTreeMap<Uuid, KnownTopic>,
+) -> Option<PartitionId> {
     let topic_id = *by_name.get(found.name.topic.as_str())?;
     let is_its = found.topic_id.is_none_or(|found| found == topic_id);
     let is_there = known.get(&topic_id).is_some_and(|topic| topic.partitions.contains(&found.name.partition));
@@ -105,17 +138,56 @@ pub fn add_made(homes: &mut Homes, dir: LogDirIndex, made: &[FoundDir]) {
 pub struct Placing {
     node_id: i32,
     homes: Homes,
-    /// Logs in each directory.
+    /// Logs in each directory, copies included.
     counts: Vec<usize>,
+    copies: Homes,
+    /// What was asked for before there was such a partition.
+    preferred: BTreeMap<(String, i32), LogDirIndex>,
 }
 
+/// Wishes of clients for partitions that may never be made.
+const PREFERRED_MAX: usize = 10_000;
+
 impl Placing {
-    pub fn new(node_id: i32, dir_count: usize, homes: Homes) -> Self {
+    /// `moves`: copies count as logs, as in Kafka.
+    pub fn new(node_id: i32, dir_count: usize, homes: Homes, moves: &BTreeMap<PartitionId, FoundMove>) -> Self {
         let mut counts = vec![0; dir_count];
-        for dir in homes.values() {
+        for dir in homes.values().copied().chain(moves.values().map(|copy| copy.to)) {
             counts[dir.index()] += 1;
         }
-        Self { node_id, homes, counts }
+        let copies = moves.iter().map(|(id, copy)| (*id, copy.to)).collect();
+        Self { node_id, homes, counts, copies, preferred: BTreeMap::new() }
+    }
+
+    /// A replica is on its way to `to`, or to no other directory.
+    pub fn note_copy(&mut self, id: PartitionId, to: Option<LogDirIndex>) {
+        let to = to.filter(|to| self.homes.get(&id).is_some_and(|home| home != to));
+        if let Some(before) = self.copies.remove(&id) {
+            self.counts[before.index()] -= 1;
+        }
+        if let Some(to) = to {
+            self.counts[to.index()] += 1;
+            self.copies.insert(id, to);
+        }
+    }
+
+    /// A replica is where its copy was.
+    pub fn note_moved(&mut self, id: PartitionId, to: LogDirIndex) {
+        self.note_copy(id, None);
+        if let Some(home) = self.homes.get_mut(&id) {
+            self.counts[home.index()] -= 1;
+            self.counts[to.index()] += 1;
+            *home = to;
+        }
+    }
+
+    /// Where a partition is to be made that is not there yet, by topic and index. The oldest wishes are forgotten when there
+    /// are very many.
+    pub fn prefer(&mut self, topic: &str, index: i32, dir: LogDirIndex) {
+        while self.preferred.len() >= PREFERRED_MAX {
+            self.preferred.pop_first();
+        }
+        self.preferred.insert((topic.to_owned(), index), dir);
     }
 
     /// Where everything is.
@@ -129,42 +201,63 @@ impl Placing {
         ids.filter(|id| !self.homes.contains_key(id)).collect()
     }
 
-    /// Gives partitions a home; in vain where there is no directory.
-    pub fn place(&mut self, ids: impl IntoIterator<Item = PartitionId>, log_dirs: &LogDirs) -> Homes {
+    /// Gives partitions a home; in vain where there is no directory. `cordoned`: which of the directories are.
+    pub fn place(
+        &mut self,
+        ids: impl IntoIterator<Item = PartitionId>,
+        log_dirs: &LogDirs,
+        cordoned: &[bool],
+    ) -> Homes {
         let mut placed = Homes::new();
         for id in ids {
-            if let Some(dir) = self.emptiest(log_dirs) {
-                self.counts[dir.index()] += 1;
-                self.homes.insert(id, dir);
+            if let Some(dir) = self.emptiest(log_dirs, cordoned) {
+                self.settle(id, dir);
                 placed.insert(id, dir);
             }
         }
         placed
     }
 
-    /// Where there are fewest logs. Where everything has failed new ones are made all the same, unless nothing can be: a log
-    /// behind another journal may work.
-    fn emptiest(&self, log_dirs: &LogDirs) -> Option<LogDirIndex> {
-        let online = || log_dirs.iter().filter(|(_, dir)| !dir.is_offline());
-        let count = |(index, _): &(LogDirIndex, _)| self.counts[index.index()];
-        let best = online().filter(|(_, dir)| dir.is_good()).min_by_key(count).or_else(|| online().min_by_key(count));
+    /// Where there are fewest logs. The controller makes none where all are cordoned, and where everything has failed new
+    /// ones are made all the same, unless nothing can be: a log behind another journal may work.
+    fn emptiest(&self, log_dirs: &LogDirs, cordoned: &[bool]) -> Option<LogDirIndex> {
+        let is_cordoned = |index: LogDirIndex| cordoned.get(index.index()).is_some_and(|is_cordoned| *is_cordoned);
+        let online = log_dirs.iter().filter(|(_, dir)| !dir.is_offline());
+        let best = online.min_by_key(|(index, dir)| (!dir.is_good(), is_cordoned(*index), self.counts[index.index()]));
         best.map(|(index, _)| index)
     }
 
     /// Goes with the metadata; homes of the partitions that are new.
-    pub fn follow(&mut self, delta: &MetadataDelta, log_dirs: &LogDirs) -> Homes {
+    pub fn follow(&mut self, delta: &MetadataDelta, log_dirs: &LogDirs, cordoned: &[bool]) -> Homes {
         for topic in &delta.topics_deleted {
             for id in self.ours(topic, 0) {
+                self.note_copy(id, None);
                 if let Some(dir) = self.homes.remove(&id) {
                     self.counts[dir.index()] -= 1;
                 }
             }
         }
-        let created = delta.topics_created.iter().flat_map(|topic| self.ours(topic, 0));
-        let grown = delta.topics_changed.iter();
-        let added = grown.flat_map(|change| self.ours(&change.after, change.before.partitions.len()));
-        let new: BTreeSet<PartitionId> = created.chain(added).collect();
-        self.place(new, log_dirs)
+        let created = delta.topics_created.iter().map(|topic| (topic, 0));
+        let grown = delta.topics_changed.iter().map(|change| (&change.after, change.before.partitions.len()));
+        let mut placed = Homes::new();
+        for (topic, from) in created.chain(grown) {
+            for id in self.ours(topic, from) {
+                let wish = self.preferred.remove(&(topic.name.to_string(), id.index));
+                match wish.filter(|dir| !log_dirs.dir(*dir).is_offline()) {
+                    Some(dir) => {
+                        self.settle(id, dir);
+                        placed.insert(id, dir);
+                    }
+                    None => placed.extend(self.place([id], log_dirs, cordoned)),
+                }
+            }
+        }
+        placed
+    }
+
+    fn settle(&mut self, id: PartitionId, dir: LogDirIndex) {
+        self.counts[dir.index()] += 1;
+        self.homes.insert(id, dir);
     }
 
     /// Partitions of this broker from index `from` on.
@@ -182,6 +275,8 @@ impl Placing {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use walser_storage::data_dir::partition::parse_dir_name;
 
     use super::*;
@@ -227,6 +322,40 @@ mod tests {
     }
 
     #[test]
+    fn copies_go_on_where_their_replicas_are_elsewhere() {
+        // Rule: one copy of each replica, in another directory than that; what is of no use is named, and what may be of use once a
+        // replica is there again is left alone.
+        let future = |name: &str| format!("{name}.{}-future", "1".repeat(32));
+        let in_a = vec![found("t-0", Some(1), true), found(&future("t-0"), Some(1), true)];
+        let in_b = vec![found(&future("t-0"), Some(1), true), found(&future("t-1"), Some(1), true)];
+        let in_c = vec![found(&future("t-0"), Some(1), true), found(&future("u-0"), Some(2), true)];
+        let found = FoundDirs::from([(dir(0), in_a), (dir(1), in_b), (dir(2), in_c)]);
+        let homes = find_homes(&found, &known(), &dirs()).unwrap();
+        let (moves, useless) = find_moves(&found, &known(), &homes);
+        let copy = FoundMove { to: dir(1), dir_name: future("t-0") };
+        assert_eq!(moves, BTreeMap::from([(id(1, 0), copy)]));
+        let names = [(dir(0), future("t-0")), (dir(2), future("t-0")), (dir(2), future("u-0"))];
+        assert_eq!(useless, names);
+    }
+
+    #[test]
+    fn copies_count_and_wishes_are_kept() {
+        // Rule: a copy counts where it is, a moved replica where it is now.
+        let dirs = dirs();
+        let mut placing = Placing::new(1, 3, Homes::from([(id(7, 0), dir(0))]), &BTreeMap::new());
+        placing.note_copy(id(7, 0), Some(dir(1)));
+        placing.note_copy(id(7, 0), Some(dir(0)));
+        assert_eq!(placing.counts, [1, 0, 0], "to where it is");
+        placing.note_copy(id(7, 0), Some(dir(1)));
+        placing.note_copy(id(7, 0), Some(dir(2)));
+        assert_eq!(placing.counts, [1, 0, 1]);
+        placing.note_moved(id(7, 0), dir(2));
+        assert_eq!(placing.counts, [0, 0, 1]);
+        assert_eq!(placing.place([id(8, 0)], &dirs, &[])[&id(8, 0)], dir(0));
+        assert_eq!(placing.place([id(8, 1)], &dirs, &[false, true])[&id(8, 1)], dir(0), "the empty one is cordoned");
+    }
+
+    #[test]
     fn a_partition_in_two_directories_is_an_error() {
         // Rule: nobody guesses which one has what was acknowledged.
         for other in [found("t-0", Some(1), true), found("t-0", None, true)] {
@@ -241,8 +370,8 @@ mod tests {
         // Rule: the first of those with fewest; one that has failed only where there is no other, one that is offline never.
         let dirs = dirs();
         let homes = Homes::from([(id(7, 0), dir(0)), (id(7, 1), dir(1))]);
-        let mut placing = Placing::new(1, 3, homes);
-        let mut place = |index| placing.place([id(8, index)], &dirs).get(&id(8, index)).copied();
+        let mut placing = Placing::new(1, 3, homes, &BTreeMap::new());
+        let mut place = |index| placing.place([id(8, index)], &dirs, &[]).get(&id(8, index)).copied();
         assert_eq!([place(0), place(1), place(2)], [Some(dir(2)), Some(dir(0)), Some(dir(1))]);
         dirs.dir(dir(2)).fail("a test");
         assert_eq!([place(3), place(4)], [Some(dir(0)), Some(dir(1))], "two in each, and one in the third");
@@ -251,6 +380,6 @@ mod tests {
         assert_eq!(place(5), Some(dir(2)));
         let gone = LogDirs::new(&["/no/a".into()], "/no/a".as_ref(), 0);
         gone.dir(dir(0)).take_offline("a test");
-        assert!(Placing::new(1, 1, Homes::new()).place([id(1, 0)], &gone).is_empty());
+        assert!(Placing::new(1, 1, Homes::new(), &BTreeMap::new()).place([id(1, 0)], &gone, &[]).is_empty());
     }
 }

@@ -39,9 +39,11 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     sizes.sort_by(|one, other| (&one.topic, one.partition.index).cmp(&(&other.topic, other.partition.index)));
     let paths: Vec<String> =
         context.shard.partitions.settings.log_dirs.iter().map(|(_, dir)| dir.path().display().to_string()).collect();
+    let cordoned = context.shard.broker_view(&context.shard.image()).cordoned();
     let mut results = Vec::with_capacity(paths.len());
     for ((index, _), path) in context.shard.partitions.settings.log_dirs.iter().zip(&paths) {
-        results.push(describe(&context.shard, index, path, &sizes).await);
+        let described = describe(&context.shard, index, path, &sizes).await;
+        results.push(DescribeLogDirsResult { is_cordoned: cordoned[index.index()], ..described });
     }
     context.reply(&DescribeLogDirsResponse { results, ..DescribeLogDirsResponse::default() })
 }
@@ -70,8 +72,8 @@ async fn describe<'a>(
         by_topic.entry(&log.topic).or_default().push(DescribeLogDirsPartition {
             partition_index: log.partition.index,
             partition_size: i64::try_from(log.bytes).unwrap_or(i64::MAX),
-            offset_lag: 0,
-            is_future_key: false,
+            offset_lag: log.offset_lag,
+            is_future_key: log.is_future,
         });
     }
     DescribeLogDirsResult {

@@ -15,10 +15,10 @@ use walser_protocol::{ApiKey, Reader};
 use walser_storage::runtime::Runtime;
 
 use super::{
-    CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, alter_configs, api_versions, create_partitions,
-    create_topics, delete_records, delete_topics, describe_cluster, describe_configs, describe_log_dirs,
-    describe_producers, describe_quorum, describe_topic_partitions, fetch, init_producer_id, list_config_resources,
-    list_offsets, metadata, offset_for_leader_epoch, produce,
+    CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, alter_configs, alter_replica_log_dirs,
+    api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster, describe_configs,
+    describe_log_dirs, describe_producers, describe_quorum, describe_topic_partitions, fetch, init_producer_id,
+    list_config_resources, list_offsets, metadata, offset_for_leader_epoch, produce,
 };
 use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
@@ -72,6 +72,7 @@ pub const ROUTES: &[Route] = &[
     route!(OffsetForLeaderEpoch, Barrier, offset_for_leader_epoch::handle),
     route!(DescribeConfigs, Barrier, describe_configs::handle),
     route!(AlterConfigs, Barrier, alter_configs::handle),
+    route!(AlterReplicaLogDirs, Barrier, alter_replica_log_dirs::handle),
     route!(DescribeLogDirs, Barrier, describe_log_dirs::handle),
     route!(CreatePartitions, Barrier, create_partitions::handle),
     route!(IncrementalAlterConfigs, Barrier, alter_configs::handle_incremental),

@@ -7,6 +7,7 @@
 //! further. A handler never touches a log: what a shard owns is reached through [`crate::shard::service`].
 
 pub mod alter_configs;
+pub mod alter_replica_log_dirs;
 pub mod api_versions;
 pub mod create_partitions;
 pub mod create_topics;

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_lite::future::or;
-use walser_machine::ids::{BrokerId, DirectoryId};
+use walser_machine::ids::DirectoryId;
 use walser_machine::metadata::MetadataImage;
 use walser_protocol::types::Uuid;
 use walser_storage::data_dir::DataDir;
@@ -25,6 +25,7 @@ use super::service::{ImageChange, ImageUpdate, ShardReply, ShardRequest};
 use super::start::{CUT_WAIT, StartError, StepDone, StopStep, Stopped, open_dir};
 use super::watchdog::Pulse;
 use crate::config::broker::BrokerConfig;
+use crate::config::rules::BrokerRules;
 use crate::driver::boot::dirs::{DirsError, identify};
 use crate::driver::boot::{self, BootError, settle_all};
 use crate::driver::checkpoints::DirCheckpoints;
@@ -182,6 +183,7 @@ async fn start(
     let ids: BTreeMap<LogDirIndex, Uuid> =
         other_ids.chain(own_id).filter_map(|(index, id)| Some((index, id?))).collect();
     let mut metadata = boot::metadata(&metadata_dir, control.runtime, config, &identity.cluster_id).await?;
+    ids.iter().for_each(|(index, id)| log_dirs.dir(*index).set_id(*id));
     let dirs = ids.keys().map(|index| (*index, open_dir(log_dirs.dir(*index)))).collect();
     let image = Arc::clone(metadata.image());
     let settled = settle_all(log_dirs, dirs, &control.runtime, &image, config.node_id).await?;
@@ -191,10 +193,11 @@ async fn start(
     }
     control.metrics.journal_damage.set(settled.damage_count);
     let present: Vec<Uuid> = settled.online.keys().filter_map(|index| ids.get(index).copied()).collect();
-    *control.placing.borrow_mut() = Placing::new(config.node_id, log_dirs.len(), settled.homes);
-    let directories = place_homeless(control, &image, boot::node_id(config), present);
+    *control.placing.borrow_mut() = Placing::new(config.node_id, log_dirs.len(), settled.homes, &settled.moves);
+    let directories = place_homeless(control, &image, config, present);
     boot::register(&mut metadata, config, listeners, directories).await?;
-    let mut left = Boot { is_start: true, dirs: log_dirs.iter().map(|_| DirBoot::default()).collect() };
+    let dirs = log_dirs.iter().map(|_| DirBoot::default()).collect();
+    let mut left = Boot { is_start: true, dirs, moves: settled.moves };
     let (mut online, mut checkpoints) = (OnlineDirs::new(), BTreeMap::new());
     for (index, dir) in settled.online {
         left.dirs[index.index()] = boot::read(&dir.checkpoints, dir.is_clean);
@@ -209,9 +212,11 @@ async fn start(
         return Err(StartError::Ended);
     }
     let (commands, publisher) = (Rc::clone(&control.commands), Rc::clone(control));
+    let rules = BrokerRules(Arc::clone(config));
     let writer = metadata.run(commands, async move |image, delta| {
         checkpoints.follow(&image, &delta).await;
-        let homes = Arc::new(publisher.placing.borrow_mut().follow(&delta, &publisher.log_dirs));
+        let cordoned = rules.view(&image).cordoned();
+        let homes = Arc::new(publisher.placing.borrow_mut().follow(&delta, &publisher.log_dirs, &cordoned));
         publisher.publish(&ImageUpdate { image, change: ImageChange::Delta(delta), homes }).await.is_ok()
     });
     spawn_inside(&control.runtime, &control.gates.drivers, writer);
@@ -223,10 +228,10 @@ async fn start(
 fn place_homeless(
     control: &Control,
     image: &MetadataImage,
-    node_id: BrokerId,
+    config: &Arc<BrokerConfig>,
     mut present: Vec<Uuid>,
 ) -> Vec<DirectoryId> {
-    let known = image.broker(node_id).map(|broker| broker.directories.clone()).unwrap_or_default();
+    let known = image.broker(boot::node_id(config)).map(|broker| broker.directories.clone()).unwrap_or_default();
     let missing: Vec<Uuid> = known.iter().map(|id| id.get()).filter(|id| !present.contains(id)).collect();
     let has_offline = control.log_dirs.iter().any(|(_, dir)| dir.is_offline());
     let mut placing = control.placing.borrow_mut();
@@ -240,7 +245,8 @@ fn place_homeless(
             "partitions are offline: they are in no directory, and one that may have them is not there"
         );
     } else {
-        placing.place(homeless, &control.log_dirs);
+        let cordoned = BrokerRules(Arc::clone(config)).view(image).cordoned();
+        placing.place(homeless, &control.log_dirs, &cordoned);
     }
     if may_be_elsewhere || has_offline {
         // Until it is there again, or nothing is looked for any more.

@@ -13,7 +13,7 @@ use super::gate::{Gates, spawn_inside};
 use super::mesh::ReplyTo;
 use super::placement::ShardId;
 use super::runtime::ShardRuntime;
-use super::service::{ImageUpdate, ShardMesh, ShardReply, ShardRequest};
+use super::service::{ImageUpdate, ShardMesh, ShardReply, ShardRequest, Wish};
 use super::watchdog::Pulse;
 use crate::driver::checkpoints::DirCheckpoints;
 use crate::driver::homes::Placing;
@@ -90,6 +90,30 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: Reply) {
         ShardRequest::NoteEnds(ends) => {
             note(control, reply_to, async move |checkpoints| checkpoints.note_ends(ends).await);
         }
+        ShardRequest::NoteArrival(offsets) => {
+            note(control, reply_to, async move |checkpoints| {
+                let dir = offsets.dir;
+                if checkpoints.note_arrival(offsets).await { Vec::new() } else { vec![dir] }
+            });
+        }
+        ShardRequest::NoteDeparture(id, from, to) => {
+            control.placing.borrow_mut().note_moved(id, to);
+            note(control, reply_to, async move |checkpoints| {
+                checkpoints.note_departure(id, from).await;
+                Vec::new()
+            });
+        }
+        ShardRequest::NoteWishes(wishes) => {
+            let mut placing = control.placing.borrow_mut();
+            for wish in wishes {
+                match wish {
+                    Wish::Move(id, to) => placing.note_copy(id, Some(to)),
+                    Wish::Make(topic, index, dir) => placing.prefer(&topic, index, dir),
+                }
+            }
+            drop(placing);
+            reply_to.send(ShardReply::WishesNoted);
+        }
         other @ (ShardRequest::ApplyImage(_)
         | ShardRequest::Produce(_)
         | ShardRequest::Fetch(_)
@@ -100,6 +124,7 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: Reply) {
         | ShardRequest::EpochEnds(_)
         | ShardRequest::DescribeProducers(_)
         | ShardRequest::DescribeLogDirs
+        | ShardRequest::MoveReplicas(_)
         | ShardRequest::BeginFetch(_)
         | ShardRequest::FinishFetch(..)
         | ShardRequest::CloseFetchSession(_)) => {

@@ -11,6 +11,7 @@ use walser_storage::runtime::Runtime;
 use super::Shard;
 use crate::config::view::BrokerView;
 use crate::driver::partition::compaction::CleanerSettings;
+use crate::driver::partition::moves::{MoveNotes, MoveSettings};
 
 /// An interval of 0 would keep the shard busy.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -130,6 +131,41 @@ async fn compact_once(shard: &Rc<Shard>, hash_key: HashKey, throttle: &Throttle)
     shard.partitions.apply_retention_to(&partition).await;
     shard.note_offsets(vec![partition.offsets()]).await;
     None
+}
+
+/// Moves replicas between log directories, as fast as `replica.alter.log.dirs.io.max.bytes.per.second` lets all shards
+/// together.
+pub async fn move_replicas(shard: Rc<Shard>) {
+    shard.wait_image().await;
+    let (throttle, unbound) = (Throttle::new(f64::INFINITY), Throttle::new(f64::INFINITY));
+    let settings = MoveSettings { throttle: &throttle, unbound: &unbound };
+    let notes = MoveNotes {
+        arrival: async |offsets| shard.note_arrival(offsets).await,
+        departure: async |id, from, to| shard.note_departure(id, from, to).await,
+    };
+    let give_way = async || {
+        set_move_rate(&shard, &throttle);
+        shard.governor.slice().await;
+    };
+    while !shard.is_stopping() {
+        let wanted = shard.partitions.move_is_wanted();
+        set_move_rate(&shard, &throttle);
+        match shard.partitions.move_next(&settings, &give_way, &notes).await {
+            Some(wait) if wait.is_zero() => {}
+            Some(wait) => {
+                if !pause(&shard, wait).await {
+                    return;
+                }
+            }
+            None => or(wanted, shard.stopping()).await,
+        }
+    }
+}
+
+fn set_move_rate(shard: &Shard, throttle: &Throttle) {
+    let image = shard.image();
+    let rate = shard.broker_view(&image).maybe_integer("replica.alter.log.dirs.io.max.bytes.per.second");
+    throttle.set_rate(rate.map_or(f64::INFINITY, |rate| rate as f64 / f64::from(shard.placement.shard_count())));
 }
 
 fn interval(shard: &Shard, name: &str) -> Duration {

@@ -63,6 +63,23 @@ pub enum ShardRequest {
     NoteOffsets(Vec<LogOffsets>),
     /// What is noted of the ends of logs; for the control executor.
     NoteEnds(Vec<LogEnd>),
+    /// Has replicas moved: where the answer goes, the replica, and its new directory.
+    MoveReplicas(Vec<(usize, PartitionId, LogDirIndex)>),
+    /// A log is about to be in a directory; for the control executor.
+    NoteArrival(LogOffsets),
+    /// A log is in the second directory and not any more in the first; for the control executor.
+    NoteDeparture(PartitionId, LogDirIndex, LogDirIndex),
+    /// Where replicas are on their way to, and where some are to be made; for the control executor.
+    NoteWishes(Vec<Wish>),
+}
+
+/// In which directory a client wants a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// It is on its way there, or there.
+    Move(PartitionId, LogDirIndex),
+    /// By topic and index: there is none yet.
+    Make(String, i32, LogDirIndex),
 }
 
 /// From one image to the next.
@@ -101,6 +118,8 @@ pub enum ShardReply {
     FetchSessionClosed,
     /// `None`: the metadata log has failed, or the broker stops.
     Controlled(Option<Reply>),
+    ReplicasMoved(Vec<Answer<()>>),
+    WishesNoted,
     /// Directories whose offsets, or notes, are not on stable storage.
     OffsetsNoted(Vec<LogDirIndex>),
 }
@@ -139,7 +158,13 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
             shard.fetch_sessions.borrow_mut().close(id);
             ShardReply::FetchSessionClosed
         }
-        ShardRequest::Control(_) | ShardRequest::NoteOffsets(_) | ShardRequest::NoteEnds(_) => {
+        ShardRequest::MoveReplicas(moves) => ShardReply::ReplicasMoved(shard.partitions.move_replicas(moves).await),
+        ShardRequest::Control(_)
+        | ShardRequest::NoteOffsets(_)
+        | ShardRequest::NoteEnds(_)
+        | ShardRequest::NoteArrival(_)
+        | ShardRequest::NoteDeparture(..)
+        | ShardRequest::NoteWishes(_) => {
             unreachable!("this is the control executor's")
         }
     }
@@ -200,6 +225,23 @@ impl Shard {
     /// Has notes on the ends of logs kept for the next start; the directories in which they are not on stable storage.
     pub async fn note_ends(self: &Rc<Self>, ends: Vec<LogEnd>) -> Vec<LogDirIndex> {
         self.note(ShardRequest::NoteEnds(ends)).await
+    }
+
+    /// Has the directory of `offsets` know the log that is about to be in it; true when that is on stable storage.
+    pub async fn note_arrival(self: &Rc<Self>, offsets: LogOffsets) -> bool {
+        self.note(ShardRequest::NoteArrival(offsets)).await.is_empty()
+    }
+
+    /// Has the directory `from` forget a log that is in another one.
+    pub async fn note_departure(self: &Rc<Self>, id: PartitionId, from: LogDirIndex, to: LogDirIndex) {
+        self.note(ShardRequest::NoteDeparture(id, from, to)).await;
+    }
+
+    /// Has the placing of partitions know what clients want.
+    pub async fn note_wishes(self: &Rc<Self>, wishes: Vec<Wish>) {
+        let control = ShardId::new(self.placement.shard_count());
+        // A control executor that has stopped places nothing any more.
+        drop(self.dispatch(control, ShardRequest::NoteWishes(wishes)).await.reply().await);
     }
 
     async fn note(self: &Rc<Self>, request: ShardRequest) -> Vec<LogDirIndex> {

@@ -509,6 +509,7 @@ fn start_internals(shard: &Rc<Shard>) {
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::tend_ends(Rc::clone(shard)));
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::apply_retention(Rc::clone(shard)));
     spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::compact(Rc::clone(shard)));
+    spawn_inside(&shard.runtime, &shard.gates.drivers, maintenance::move_replicas(Rc::clone(shard)));
     let reaping = Rc::clone(shard);
     let reaper = async move { or(reaping.connections.run_reaper(&reaping.runtime), reaping.stopping()).await };
     spawn_inside(&shard.runtime, &shard.gates.internals, reaper);

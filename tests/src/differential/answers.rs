@@ -41,6 +41,7 @@ pub fn decode(key: ApiKey, version: i16, body: &[u8]) -> Result<Tree, DecodeErro
         OffsetForLeaderEpoch => offset_for_leader_epoch::OffsetForLeaderEpochResponse,
         DescribeConfigs => describe_configs::DescribeConfigsResponse,
         AlterConfigs => alter_configs::AlterConfigsResponse,
+        AlterReplicaLogDirs => alter_replica_log_dirs::AlterReplicaLogDirsResponse,
         DescribeLogDirs => describe_log_dirs::DescribeLogDirsResponse,
         CreatePartitions => create_partitions::CreatePartitionsResponse,
         IncrementalAlterConfigs => incremental_alter_configs::IncrementalAlterConfigsResponse,

@@ -68,7 +68,7 @@ pub struct Case<'w> {
 }
 
 /// How often each key comes in a thousand.
-const WEIGHTS: [(Option<ApiKey>, u64); 21] = [
+const WEIGHTS: [(Option<ApiKey>, u64); 22] = [
     (Some(ApiKey::Produce), 190),
     (Some(ApiKey::Fetch), 180),
     (Some(ApiKey::ListOffsets), 80),
@@ -81,6 +81,7 @@ const WEIGHTS: [(Option<ApiKey>, u64); 21] = [
     (Some(ApiKey::OffsetForLeaderEpoch), 40),
     (Some(ApiKey::DescribeConfigs), 50),
     (Some(ApiKey::AlterConfigs), 30),
+    (Some(ApiKey::AlterReplicaLogDirs), 15),
     (Some(ApiKey::DescribeLogDirs), 20),
     (Some(ApiKey::CreatePartitions), 30),
     (Some(ApiKey::IncrementalAlterConfigs), 50),
@@ -126,6 +127,7 @@ impl Case<'_> {
             ApiKey::OffsetForLeaderEpoch => self.offset_for_leader_epoch(),
             ApiKey::DescribeConfigs => self.describe_configs(),
             ApiKey::AlterConfigs => self.alter_configs(),
+            ApiKey::AlterReplicaLogDirs => self.alter_replica_log_dirs(),
             ApiKey::DescribeLogDirs => self.describe_log_dirs(),
             ApiKey::CreatePartitions => self.create_partitions(),
             ApiKey::IncrementalAlterConfigs => self.incremental_alter_configs(),

@@ -81,6 +81,8 @@ pub fn all() -> Vec<Mask> {
         mask("Produce.responses[].partition_responses", Kind::Unordered(&["index"]), hash_order),
         mask("ListOffsets.topics", Kind::Unordered(&["name"]), hash_order),
         mask("ListOffsets.topics[].partitions", Kind::Unordered(&["partition_index", "error_code"]), hash_order),
+        mask("AlterReplicaLogDirs.results", Kind::Unordered(&["topic_name"]), hash_order),
+        mask("AlterReplicaLogDirs.results[].partitions", Kind::Unordered(&["partition_index"]), hash_order),
         mask("DescribeLogDirs.results[].log_dir", Kind::Ignore, "each broker has a directory of its own"),
         mask("*.usable_bytes", Kind::Ignore, "what the disk says at the moment it is asked (KIP-827)"),
         mask("DescribeLogDirs.results[].topics", Kind::Unordered(&["name"]), hash_order),

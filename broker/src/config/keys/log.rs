@@ -10,8 +10,8 @@ keys! { KEYS:
         "Data directories, when log.dirs is not set.";
     "log.dirs" List = None, AnyList, ReadOnly, Acted,
         "Data directories.";
-    "cordoned.log.dirs" List = Some(""), AnyList, PerBroker, Inert,
-        "Log directories that take no new partitions.";
+    "cordoned.log.dirs" List = Some(""), AnyList, PerBroker, Acted,
+        "Log directories that take no new partitions; * for all of them.";
     "log.segment.bytes" Int = Some("1073741824"), AtLeast(1048576), ClusterWide, Acted,
         "Size at which a log starts a new segment.";
     "log.roll.ms" Long = None, Any, ClusterWide, Acted,

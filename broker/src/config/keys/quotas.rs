@@ -34,6 +34,6 @@ keys! { KEYS:
         "Bytes per second a leader sends to throttled replicas.";
     "follower.replication.throttled.rate" Long = None, AtLeast(0), ClusterWide, Inert hidden,
         "Bytes per second a throttled follower fetches.";
-    "replica.alter.log.dirs.io.max.bytes.per.second" Long = None, AtLeast(0), ClusterWide, Inert hidden,
+    "replica.alter.log.dirs.io.max.bytes.per.second" Long = None, AtLeast(0), ClusterWide, Acted hidden,
         "Bytes per second moved between log directories.";
 }

@@ -145,6 +145,9 @@ impl TwoDirs {
         };
         builder.replay_batch(&[partition(2), partition(3)]).unwrap();
         let image = Arc::new(builder.image().clone());
+        for (number, (_, dir)) in (1..).zip(log_dirs.iter()) {
+            dir.set_id(Uuid::from_bytes([number; 16]));
+        }
         Self { runtime, disk, log_dirs, image, topic_id }
     }
 

@@ -77,6 +77,28 @@ impl<D: Disk> DirCheckpoints<D> {
         failed
     }
 
+    /// See [`Checkpoints::note_arrival`]; false when it is not kept.
+    pub async fn note_arrival(&self, offsets: LogOffsets) -> bool {
+        let dir = offsets.dir;
+        let Some(checkpoints) = self.online.get(&dir) else { return false };
+        let noted = checkpoints.note_arrival(offsets).await;
+        if let Err(error) = &noted {
+            tracing::error!(%error, "offsets of a log that is moved are not noted");
+            self.note_failure(dir, error);
+        }
+        noted.is_ok()
+    }
+
+    /// See [`Checkpoints::note_departure`].
+    pub async fn note_departure(&self, id: PartitionId, from: LogDirIndex) {
+        let Some(checkpoints) = self.online.get(&from) else { return };
+        if let Err(error) = checkpoints.note_departure(id).await {
+            // The next start finds out by the directories.
+            tracing::warn!(%error, "offsets of a log that was moved are still in the checkpoints");
+            self.note_failure(from, &error);
+        }
+    }
+
     /// Writes no more, see [`Checkpoints::end`]; every note that is kept in each directory.
     pub async fn end(&self) -> BTreeMap<LogDirIndex, BTreeMap<PartitionId, Arc<[u8]>>> {
         let mut ends = BTreeMap::new();

@@ -22,6 +22,10 @@ impl ConfigRules for AllowAll {
         true
     }
 
+    fn is_cordoned(&self, _: &MetadataImage, _: BrokerId) -> bool {
+        false
+    }
+
     fn default_value(&self, _: &ConfigResource, _: &str) -> Option<String> {
         None
     }

@@ -77,7 +77,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 give_way().await;
             }
             let config = partition.config();
-            if !config.cleanup.compact {
+            if !config.cleanup.compact || self.moves.is_moving(partition.id) {
                 continue;
             }
             let plan = match partition.log.plan_compaction(now_ms, partition.last_stable_offset()).await {

@@ -88,7 +88,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let mut fetched = Vec::with_capacity(request.parts.len());
         for part in &request.parts {
             let max_bytes = part.max_bytes.min(left);
-            let outcome = self.fetch_part(part, max_bytes, is_first, request.read_committed).await;
+            let outcome = self.fetch_from_home(part, max_bytes, is_first, request.read_committed).await;
             if let Ok(data) = &outcome
                 && data.bytes > 0
             {
@@ -100,14 +100,32 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         fetched
     }
 
-    async fn fetch_part(
+    /// A replica that changes its directory while it is read is read again there.
+    async fn fetch_from_home(
         &self,
         part: &FetchPart,
         max_bytes: usize,
         min_one_batch: bool,
         read_committed: bool,
     ) -> Result<FetchedData, Refusal> {
-        let partition = self.leader(part.partition).map_err(Refusal::of)?;
+        loop {
+            let partition = self.leader(part.partition).map_err(Refusal::of)?;
+            let outcome = self.fetch_part(&partition, part, max_bytes, min_one_batch, read_committed).await;
+            let has_moved = || self.find(part.partition).is_some_and(|now| !Rc::ptr_eq(&now, &partition));
+            if outcome.is_ok() || !has_moved() {
+                return outcome;
+            }
+        }
+    }
+
+    async fn fetch_part(
+        &self,
+        partition: &Partition<D, R>,
+        part: &FetchPart,
+        max_bytes: usize,
+        min_one_batch: bool,
+        read_committed: bool,
+    ) -> Result<FetchedData, Refusal> {
         partition.check_leader_epoch(part.current_leader_epoch).map_err(Refusal::of)?;
         let high_watermark = partition.high_watermark();
         let last_stable_offset = partition.last_stable_offset();
@@ -118,12 +136,12 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             ..FetchedData::default()
         };
         if part.last_fetched_epoch >= 0 {
-            data.diverging = diverging(&partition, part)?;
+            data.diverging = diverging(partition, part)?;
             if data.diverging.is_some() {
                 return Ok(data);
             }
         }
-        check_not_lost(&partition, part.fetch_offset)?;
+        check_not_lost(partition, part.fetch_offset)?;
         let upper_bound = if read_committed { last_stable_offset } else { high_watermark };
         let request = ReadRequest { offset: part.fetch_offset, upper_bound, max_bytes, min_one_batch };
         let read = partition.log.read(request).await.map_err(|error| Refusal::from_read(&error))?;
@@ -155,20 +173,17 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
 
     async fn wait_enough(&self, request: &FetchShard, min_bytes: usize) {
         let waiter = Rc::new(Waiter::default());
-        let mut partitions = Vec::with_capacity(request.parts.len());
         let mut interests = Vec::with_capacity(request.parts.len());
         for (index, part) in request.parts.iter().enumerate() {
             let Ok(partition) = self.leader(part.partition) else { return };
             interests.push(partition.waiters.join(&waiter, index));
-            partitions.push(partition);
         }
         let look = |index: usize| {
-            let (part, partition) = (request.parts.get(index)?, partitions.get(index)?);
-            self.find(part.partition)?;
-            available(partition, part, request.read_committed)
+            let part = request.parts.get(index)?;
+            available(&*self.find(part.partition)?, part, request.read_committed)
         };
-        let mut bytes = vec![0_usize; partitions.len()];
-        let mut dirty: Vec<usize> = (0..partitions.len()).collect();
+        let mut bytes = vec![0_usize; interests.len()];
+        let mut dirty: Vec<usize> = (0..interests.len()).collect();
         loop {
             for index in dirty {
                 let Some(found) = look(index) else { return };

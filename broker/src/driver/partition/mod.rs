@@ -7,6 +7,7 @@
 pub mod compaction;
 pub mod fetch;
 pub mod journal;
+pub mod moves;
 pub mod offsets;
 pub mod produce;
 pub mod reconcile;
@@ -37,6 +38,7 @@ use crate::metrics::ShardMetrics;
 
 pub use journal::JournalSettings;
 use journal::JournalSlot;
+use moves::Moves;
 pub use waiter::{WaitId, Waiters};
 
 /// Names a partition wherever it is; a topic made again under an old name is another one.
@@ -133,6 +135,8 @@ pub struct Partitions<D: Disk, R: Runtime> {
     open_files: Rc<OpenFiles<D::File>>,
     /// One for each directory.
     journals: Vec<JournalSlot<D, R>>,
+    /// Replicas on their way to other directories.
+    moves: Moves,
     /// How slow the journal's commit was that was last spoken of, and a log's own.
     slow_commit_said: Cell<Duration>,
     slow_log_said: Cell<Duration>,
@@ -160,6 +164,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             budget,
             open_files,
             journals,
+            moves: Moves::default(),
             slow_commit_said: Cell::new(Duration::ZERO),
             slow_log_said: Cell::new(Duration::ZERO),
             parked: RefCell::default(),

@@ -107,13 +107,16 @@ pub struct ActiveProducer {
     pub current_txn_start_offset: i64,
 }
 
-/// A log of this shard, as DescribeLogDirs shows it.
+/// A log of this shard, or the copy of one that is being moved, as DescribeLogDirs shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSize {
     pub topic: std::sync::Arc<str>,
     pub partition: PartitionId,
     pub dir: LogDirIndex,
     pub bytes: u64,
+    /// What a copy lacks; 0 of a log.
+    pub offset_lag: i64,
+    pub is_future: bool,
 }
 
 impl<D: Disk, R: Runtime> Partitions<D, R> {
@@ -155,18 +158,29 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             .collect()
     }
 
-    /// Every log of this shard.
+    /// Every log of this shard, and every copy that is to take the place of one.
     pub fn log_sizes(&self) -> Vec<LogSize> {
-        self.by_id
-            .borrow()
-            .values()
-            .map(|partition| LogSize {
+        let by_id = self.by_id.borrow();
+        let logs = by_id.values().map(|partition| LogSize {
+            topic: std::sync::Arc::clone(&partition.topic),
+            partition: partition.id,
+            dir: partition.dir,
+            bytes: partition.log.size_bytes(),
+            offset_lag: 0,
+            is_future: false,
+        });
+        let copies = self.moves.copies().into_iter().filter_map(|(id, copy)| {
+            let partition = by_id.get(&id)?;
+            Some(LogSize {
                 topic: std::sync::Arc::clone(&partition.topic),
-                partition: partition.id,
-                dir: partition.dir,
-                bytes: partition.log.size_bytes(),
+                partition: id,
+                dir: copy.to,
+                bytes: copy.copied_bytes(),
+                offset_lag: partition.log.log_end_offset() - copy.copied_end_offset(),
+                is_future: true,
             })
-            .collect()
+        });
+        logs.chain(copies).collect()
     }
 
     /// Answers DeleteRecords; what is answered is not on stable storage yet.
@@ -198,6 +212,11 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             };
             futures_lite::future::or(committed, late).await?;
         }
+        // What is decided now is to be in the directory in which the replica will be.
+        while let Some(switch) = self.moves.switch_of(query.partition).filter(|switch| !switch.is_over()) {
+            switch.over().await;
+        }
+        let partition = self.leader(query.partition).map_err(Refusal::of)?;
         let high_watermark = partition.high_watermark();
         let offset = if query.offset == -1 { high_watermark } else { query.offset };
         partition.log.raise_log_start(offset, high_watermark).map_err(|error| Refusal::from_read(&error))?;

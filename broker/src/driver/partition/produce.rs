@@ -11,6 +11,7 @@ use walser_storage::log::{Append, Place};
 use walser_storage::runtime::{Instant, Runtime};
 use walser_storage::validate::{RefusalReason, ValidBatch, ValidateConfig, ValidateError, validate};
 
+use super::moves::SwitchPlace;
 use super::{Partition, PartitionId, Partitions};
 use crate::error::{Refusal, validate_config};
 
@@ -84,6 +85,14 @@ struct Ready<D: Disk, R: Runtime> {
     batch: ValidBatch,
 }
 
+/// What a batch that is not appended at once waits for.
+enum Wait<D: Disk, R: Runtime> {
+    /// Its place in the line of the log, which has no room.
+    Room(Place<D, R>),
+    /// Its place in the line of a replica that changes its directory.
+    Switch(SwitchPlace),
+}
+
 /// A batch that is in its log and not yet durable.
 struct Pending<D: Disk, R: Runtime> {
     slot: usize,
@@ -102,9 +111,9 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         for part in request.parts {
             let slot = part.slot;
             let appended = match self.check(part, request.acks, now_ms) {
-                Ok(ready) => match ready.partition.log.stand_in_line(ready.batch.len()) {
-                    Some(place) => {
-                        waiting.push((ready, place));
+                Ok(ready) => match self.stand_in_line(&ready) {
+                    Some(wait) => {
+                        waiting.push((ready, wait));
                         continue;
                     }
                     None => self.append(ready, now_ms),
@@ -117,9 +126,13 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             }
         }
         let deadline = self.runtime.now().saturating_add(request.timeout.max(FLUSH_WAIT_MIN));
-        for (ready, place) in waiting {
+        for (ready, wait) in waiting {
             let slot = ready.slot;
-            match self.append_in_turn(ready, place, deadline).await {
+            let appended = match wait {
+                Wait::Room(place) => self.append_in_turn(ready, place, deadline).await,
+                Wait::Switch(place) => self.append_after_switch(ready, place, deadline).await,
+            };
+            match appended {
                 Ok(appended) => pending.push(appended),
                 Err(refusal) => produced.push(Produced { slot, outcome: Err(refusal) }),
             }
@@ -141,6 +154,45 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         produced
     }
 
+    /// `None` when the batch may be appended at once.
+    fn stand_in_line(&self, ready: &Ready<D, R>) -> Option<Wait<D, R>> {
+        match self.moves.switch_of(ready.partition.id) {
+            Some(switch) => Some(Wait::Switch(switch.stand_in_line())),
+            None => ready.partition.log.stand_in_line(ready.batch.len()).map(Wait::Room),
+        }
+    }
+
+    /// In the directory in which the replica is by then.
+    async fn append_after_switch(
+        &self,
+        ready: Ready<D, R>,
+        place: SwitchPlace,
+        deadline: Instant,
+    ) -> Result<Pending<D, R>, Refusal> {
+        self.until(deadline, place.turn()).await?;
+        let partition = self.leader(ready.partition.id).map_err(Refusal::of)?;
+        let ready = Ready { partition, ..ready };
+        let in_line = ready.partition.log.stand_in_line(ready.batch.len());
+        // Whoever comes next does so behind this one.
+        drop(place);
+        match in_line {
+            Some(place) => self.append_in_turn(ready, place, deadline).await,
+            None => self.append(ready, self.runtime.wall_clock_ms()),
+        }
+    }
+
+    async fn until(&self, deadline: Instant, turn: impl Future<Output = ()>) -> Result<(), Refusal> {
+        let turn = async {
+            turn.await;
+            Ok(())
+        };
+        let late = async {
+            self.timer.at(deadline).await;
+            Err(Refusal::of(ErrorCode::RequestTimedOut))
+        };
+        futures_lite::future::or(turn, late).await
+    }
+
     /// For the producer there is no difference to a disk that takes long: it is told later.
     async fn append_in_turn(
         &self,
@@ -148,15 +200,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         place: Place<D, R>,
         deadline: Instant,
     ) -> Result<Pending<D, R>, Refusal> {
-        let turn = async {
-            place.turn().await;
-            Ok(())
-        };
-        let late = async {
-            self.timer.at(deadline).await;
-            Err(Refusal::of(ErrorCode::RequestTimedOut))
-        };
-        futures_lite::future::or(turn, late).await?;
+        self.until(deadline, place.turn()).await?;
         // The topic may have gone meanwhile, and come again.
         let now = self.leader(ready.partition.id).map_err(Refusal::of)?;
         if !Rc::ptr_eq(&now, &ready.partition) {

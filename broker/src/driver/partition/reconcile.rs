@@ -21,6 +21,7 @@ use walser_storage::log::{Log, LogConfig, OpenLog, Retention};
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Closed;
 
+use super::moves::FoundMove;
 use super::{Partition, PartitionId, Partitions, Waiters};
 use crate::config::topic::{Durability, TimestampType, TopicConfig};
 use crate::driver::checkpoints::LogOffsets;
@@ -46,6 +47,8 @@ pub struct Boot {
     pub is_start: bool,
     /// One for each directory; nothing is known of one that is not there.
     pub dirs: Vec<DirBoot>,
+    /// Replicas that were on their way to other directories.
+    pub moves: BTreeMap<PartitionId, FoundMove>,
 }
 
 /// What it left in one directory.
@@ -145,6 +148,9 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             self.start_journals([only]).await;
         }
         self.open_topics(image.topics(), boot, homes, assignment).await;
+        for (id, found) in boot.moves.iter().filter(|(id, _)| assignment.owns(**id)) {
+            self.resume_move(*id, found);
+        }
     }
 
     /// Goes from the image before `delta` to the one after it. `homes` are those of new partitions. When it returns, requests
@@ -412,23 +418,31 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     /// The names are free when this returns; the files go in the background.
     async fn delete_topics<'a>(&self, topics: impl Iterator<Item = &'a Arc<TopicImage>>) {
         let mut deleting = SideBySide::new(&self.runtime, LOGS_AT_ONCE);
+        let _change = self.hold_moves().await;
         for topic in topics {
             for (index, _) in (0..).zip(&topic.partitions) {
                 let id = PartitionId { topic_id: topic.topic_id, index };
                 self.failed.borrow_mut().remove(&id);
                 let Some(partition) = self.by_id.borrow_mut().remove(&id) else { continue };
                 partition.waiters.wake_all();
+                self.end_move_of(&partition).await;
                 let data_dir = self.data_dir(partition.dir).clone();
-                self.remove_later(deleting.start(set_aside(data_dir, partition)).await);
+                let done = deleting.start(set_aside(data_dir, partition)).await;
+                self.remove_when_aside(done);
             }
         }
         while let Some(aside) = deleting.next().await {
-            self.remove_later(Some(aside));
+            self.remove_when_aside(Some(aside));
         }
     }
 
-    fn remove_later(&self, aside: Option<Result<Aside<D>, Closed>>) {
-        let Some(Ok(Some((data_dir, dir_name)))) = aside else { return };
+    fn remove_when_aside(&self, aside: Option<Result<Aside<D>, Closed>>) {
+        if let Some(Ok(Some((data_dir, dir_name)))) = aside {
+            self.remove_later(data_dir, dir_name);
+        }
+    }
+
+    pub(super) fn remove_later(&self, data_dir: DataDir<D>, dir_name: String) {
         // A stop does not wait for it.
         self.runtime.spawn(async move {
             if let Err(error) = data_dir.remove_partition_dir(&dir_name, Removal::InSteps).await {
@@ -459,8 +473,8 @@ async fn close<D: Disk, R: Runtime>(partition: Rc<Partition<D, R>>) -> Option<Cl
     Some(ClosedLog { offsets: partition.offsets(), high_watermark: partition.log.durable_end_offset(), end })
 }
 
-/// Closes a deleted log and renames its directory; where it is now.
-async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Partition<D, R>>) -> Aside<D> {
+/// Closes a log that is not wanted any more and renames its directory; where it is now.
+pub(super) async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Partition<D, R>>) -> Aside<D> {
     let (topic, index) = (&partition.topic, partition.id.index);
     if let Err(error) = partition.log.close().await {
         tracing::warn!(%topic, partition = index, %error, "deleted log not closed");

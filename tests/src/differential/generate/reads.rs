@@ -1,5 +1,8 @@
 //! What changes nothing: Fetch, ListOffsets, Metadata and the describing requests.
 
+use walser_protocol::messages::alter_replica_log_dirs::{
+    AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
+};
 use walser_protocol::messages::api_versions::ApiVersionsRequest;
 use walser_protocol::messages::describe_cluster::DescribeClusterRequest;
 use walser_protocol::messages::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
@@ -210,6 +213,21 @@ impl Case<'_> {
             OffsetForLeaderEpochRequest::default().replica_id
         };
         self.finish(ApiKey::OffsetForLeaderEpoch, &OffsetForLeaderEpochRequest { replica_id, topics })
+    }
+
+    /// To directories that neither broker has: what they have is called differently.
+    pub(super) fn alter_replica_log_dirs(&mut self) -> Option<Request> {
+        let mut dirs = self.some(|case| {
+            let path = *case.rng.pick(&["/no/such/directory", "relative", "", "/tmp"]);
+            let topics = case.some(|case| {
+                let partitions = case.some(Self::partition);
+                AlterReplicaLogDirTopic { name: case.topic_name(), partitions }
+            });
+            AlterReplicaLogDir { path, topics }
+        });
+        // Kafka's own request takes a path as a key.
+        once(&mut dirs, |dir| dir.path);
+        self.finish(ApiKey::AlterReplicaLogDirs, &AlterReplicaLogDirsRequest { dirs })
     }
 
     pub(super) fn describe_log_dirs(&mut self) -> Option<Request> {

@@ -32,6 +32,9 @@ pub trait ConfigRules {
         resource: &ConfigResource,
         after: &BTreeMap<String, String>,
     ) -> Result<(), ConfigRejection>;
+
+    /// Whether every log directory of a broker is cordoned: it takes no new replicas (KIP-1066).
+    fn is_cordoned(&self, image: &MetadataImage, broker_id: BrokerId) -> bool;
 }
 
 /// A key or value that the definitions do not allow.

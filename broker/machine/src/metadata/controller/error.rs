@@ -54,6 +54,9 @@ pub enum ControlError {
     ReplicationFactorNotPositive { requested: i16 },
     #[error("Unable to replicate the partition {requested} time(s): {reason}")]
     ReplicationFactorOutOfReach { requested: i16, reason: PlacementProblem },
+    /// Of partitions that are added: Kafka says it in fewer words.
+    #[error("{0}")]
+    NotPlaced(PlacementProblem),
     #[error("A manual partition assignment was specified, but replication factor was not set to -1.")]
     AssignmentWithReplicationFactor,
     #[error("A manual partition assignment was specified, but numPartitions was not set to -1.")]
@@ -66,6 +69,8 @@ pub enum ControlError {
     AssignmentCountDiffers { additional: usize, given: usize },
     #[error("The manual partition assignment includes an empty replica list.")]
     AssignmentEmpty,
+    #[error("The manual partition assignment includes broker {broker_id}, but all its log directories are cordoned.")]
+    AssignmentToCordonedBroker { broker_id: i32 },
     #[error("The manual partition assignment includes broker {broker_id}, but no such broker is registered.")]
     AssignmentToUnknownBroker { broker_id: i32 },
     #[error("The manual partition assignment includes the broker {broker_id} more than once.")]
@@ -131,7 +136,7 @@ pub enum PlacementProblem {
         "The target replication factor of {requested} cannot be reached because only {registered} broker(s) are registered or some brokers have all their log directories cordoned."
     )]
     TooFewBrokers { requested: i16, registered: usize },
-    #[error("All brokers are currently fenced or have all their log directories cordoned.")]
+    #[error("All brokers are currently fenced, or have all their log directories cordoned.")]
     AllFenced,
 }
 
@@ -177,15 +182,16 @@ impl From<&ControlError> for ErrorCode {
             ControlError::PartitionCountNotPositive { .. }
             | ControlError::PartitionCountUnchanged { .. }
             | ControlError::PartitionCountLower { .. } => Self::InvalidPartitions,
-            ControlError::ReplicationFactorNotPositive { .. } | ControlError::ReplicationFactorOutOfReach { .. } => {
-                Self::InvalidReplicationFactor
-            }
+            ControlError::ReplicationFactorNotPositive { .. }
+            | ControlError::ReplicationFactorOutOfReach { .. }
+            | ControlError::NotPlaced(_) => Self::InvalidReplicationFactor,
             ControlError::AssignmentRepeated { .. }
             | ControlError::AssignmentNotConsecutive
             | ControlError::AssignmentCountDiffers { .. }
             | ControlError::AssignmentEmpty
             | ControlError::AssignmentToUnknownBroker { .. }
             | ControlError::AssignmentToSameBroker { .. }
+            | ControlError::AssignmentToCordonedBroker { .. }
             | ControlError::AssignmentSizeDiffers { .. }
             | ControlError::AssignmentToFencedBrokers { .. } => Self::InvalidReplicaAssignment,
             ControlError::NullTopicConfigValues { .. }

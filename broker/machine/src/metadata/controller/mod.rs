@@ -104,7 +104,7 @@ impl Controller {
                 (Reply::DeleteTopics(results), records)
             }
             Command::CreatePartitions(request) => {
-                let (results, records) = self.create_partitions(image, request);
+                let (results, records) = self.create_partitions(image, rules, request);
                 (Reply::CreatePartitions(results), records)
             }
             Command::IncrementalAlterConfigs(request) => {

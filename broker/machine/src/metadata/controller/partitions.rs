@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ControlError, Controller, PARTITIONS_PER_REQUEST_MAX, PlacementProblem};
+use super::{ConfigRules, ControlError, Controller, PARTITIONS_PER_REQUEST_MAX, PlacementProblem};
 use crate::ids::{BrokerId, DirectoryId, IdGenerator, LeaderEpoch, TopicId};
 use crate::metadata::image::{MetadataImage, TopicImage};
 use crate::metadata::records::{BrokerRegistration, MetadataRecord, PartitionRecord};
@@ -36,6 +36,7 @@ impl Controller {
     pub(super) fn create_partitions(
         &mut self,
         image: &MetadataImage,
+        rules: &dyn ConfigRules,
         request: CreatePartitions,
     ) -> (Vec<CreatePartitionsResult>, Vec<MetadataRecord>) {
         let mut seen = BTreeSet::new();
@@ -51,7 +52,7 @@ impl Controller {
             let result = if duplicates.contains(&topic.name) {
                 Err(ControlError::DuplicateTopicName)
             } else {
-                self.add_partitions(image, &topic).map(|added| records.extend(added))
+                self.add_partitions(image, rules, &topic).map(|added| records.extend(added))
             };
             results.push(CreatePartitionsResult { name: topic.name, result });
         }
@@ -64,6 +65,7 @@ impl Controller {
     fn add_partitions(
         &mut self,
         image: &MetadataImage,
+        rules: &dyn ConfigRules,
         request: &CreatePartitionsTopic,
     ) -> Result<Vec<MetadataRecord>, ControlError> {
         let topic = image.topic(&request.name).ok_or(ControlError::UnknownTopicToGrow)?;
@@ -76,7 +78,7 @@ impl Controller {
             let name = request.name.clone();
             return Err(ControlError::PartitionCountLower { name, count, requested: request.count });
         };
-        let replicas = self.additional_replicas(image, topic, request, additional)?;
+        let replicas = self.additional_replicas(image, rules, topic, request, additional)?;
         let first = i32::try_from(count).unwrap_or(i32::MAX);
         (first..).zip(replicas).map(|(index, replicas)| new_partition(image, topic.topic_id, index, replicas)).collect()
     }
@@ -84,6 +86,7 @@ impl Controller {
     fn additional_replicas(
         &mut self,
         image: &MetadataImage,
+        rules: &dyn ConfigRules,
         topic: &TopicImage,
         request: &CreatePartitionsTopic,
         additional: usize,
@@ -101,12 +104,13 @@ impl Controller {
         let Some(assignments) = &request.assignments else {
             let replication_factor = i16::try_from(replication_factor).unwrap_or(i16::MAX);
             let first = topic.partitions.len();
-            return place_replicas(image, &mut self.ids, first, additional, replication_factor);
+            return place_replicas(image, rules, &mut self.ids, first..first + additional, replication_factor)
+                .map_err(ControlError::NotPlaced);
         };
         let first = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
         let mut replicas = Vec::with_capacity(assignments.len());
         for (partition_index, assignment) in (first..).zip(assignments) {
-            let brokers = validate_assignment(image, assignment, Some(replication_factor))?;
+            let brokers = validate_assignment(image, rules, assignment, Some(replication_factor))?;
             if in_sync_at_start(image, &brokers).is_empty() {
                 return Err(ControlError::AssignmentToFencedBrokers { partition_index });
             }
@@ -119,6 +123,7 @@ impl Controller {
 /// `expected`: how many replicas the partitions before this one have.
 pub(super) fn validate_assignment(
     image: &MetadataImage,
+    rules: &dyn ConfigRules,
     broker_ids: &[i32],
     expected: Option<usize>,
 ) -> Result<Vec<BrokerId>, ControlError> {
@@ -136,6 +141,9 @@ pub(super) fn validate_assignment(
         if previous == Some(broker_id) {
             return Err(ControlError::AssignmentToSameBroker { broker_id });
         }
+        if registered.is_some_and(|registered| rules.is_cordoned(image, registered)) {
+            return Err(ControlError::AssignmentToCordonedBroker { broker_id });
+        }
         previous = Some(broker_id);
     }
     match expected {
@@ -146,28 +154,27 @@ pub(super) fn validate_assignment(
     }
 }
 
-/// Replicas for `count` partitions of one topic from index `first` on: leaders go round the brokers that are up, from a random
+/// Replicas for `partitions` of one topic: leaders go round the brokers that are up, from a random
 /// one for a new topic; followers are the next brokers, shifted once per round so that the load of a failed broker spreads.
 pub(super) fn place_replicas(
     image: &MetadataImage,
+    rules: &dyn ConfigRules,
     ids: &mut IdGenerator,
-    first: usize,
-    count: usize,
+    partitions: std::ops::Range<usize>,
     replication_factor: i16,
-) -> Result<Vec<Vec<BrokerId>>, ControlError> {
-    let out_of_reach = |reason| ControlError::ReplicationFactorOutOfReach { requested: replication_factor, reason };
-    let usable: Vec<BrokerId> =
-        image.brokers().filter(|broker| !broker.fenced).map(|broker| broker.broker_id).collect();
+) -> Result<Vec<Vec<BrokerId>>, PlacementProblem> {
+    let up = image.brokers().filter(|broker| !broker.fenced).map(|broker| broker.broker_id);
+    let usable: Vec<BrokerId> = up.filter(|broker_id| !rules.is_cordoned(image, *broker_id)).collect();
     let Some(last) = usable.len().checked_sub(1) else {
-        return Err(out_of_reach(PlacementProblem::AllFenced));
+        return Err(PlacementProblem::AllFenced);
     };
     let replicas = usize::try_from(replication_factor).unwrap_or(0);
     if replicas > usable.len() {
         let registered = image.brokers().count();
-        return Err(out_of_reach(PlacementProblem::TooFewBrokers { requested: replication_factor, registered }));
+        return Err(PlacementProblem::TooFewBrokers { requested: replication_factor, registered });
     }
     let start = ids.index_below(usable.len());
-    let placed = (first..first + count).map(|partition| {
+    let placed = partitions.map(|partition| {
         let leader = (start + partition) % usable.len();
         let shift = partition / usable.len();
         let followers = (1..replicas).map(|replica| {

@@ -42,6 +42,10 @@ impl ConfigRules for Rules {
         }
         Ok(())
     }
+
+    fn is_cordoned(&self, image: &MetadataImage, broker_id: BrokerId) -> bool {
+        image.configs(&ConfigResource::Broker(broker_id)).get("cordoned.log.dirs").is_some_and(|dirs| dirs == "*")
+    }
 }
 
 fn broker(raw: i32) -> BrokerId {
@@ -563,4 +567,27 @@ fn a_vacant_partition_gets_its_in_sync_replica_back() {
     assert_eq!(cluster.image.topic("a").unwrap().partitions[0].leader, None);
     cluster.register(2, 7);
     assert_eq!(cluster.image.topic("a").unwrap().partitions[0].leader, Some(broker(2)));
+}
+
+#[test]
+fn a_broker_that_is_cordoned_gets_no_new_replicas() {
+    // Rule: it is passed over, and refused by name; without another broker nothing is made, in Kafka's words (KIP-1066).
+    let mut cluster = Cluster::with_brokers(2);
+    let cordon = |cluster: &mut Cluster, id: &str| {
+        assert_eq!(cluster.alter(4, id, &[("cordoned.log.dirs", 0, Some("*"))]), "ok");
+    };
+    cordon(&mut cluster, "1");
+    assert_eq!(cluster.create_one(topic("a", 4, 1)), "4x1");
+    let partitions = &cluster.image.topic("a").unwrap().partitions;
+    assert!(partitions.iter().all(|partition| partition.replicas == [broker(2)]));
+    assert_eq!(
+        cluster.create_one(assigned("m", &[(0, &[2]), (1, &[1])])),
+        "The manual partition assignment includes broker 1, but all its log directories are cordoned."
+    );
+    let mut cluster = Cluster::with_brokers(1);
+    assert_eq!(cluster.create_one(topic("a", 4, 1)), "4x1");
+    cordon(&mut cluster, "1");
+    let all = "All brokers are currently fenced, or have all their log directories cordoned.";
+    assert_eq!(cluster.create_one(topic("b", 1, 1)), format!("Unable to replicate the partition 1 time(s): {all}"));
+    assert_eq!(cluster.grow("a", 5, None), all);
 }

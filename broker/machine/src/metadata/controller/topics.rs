@@ -152,9 +152,9 @@ impl Controller {
     ) -> Result<CreatedTopic, ControlError> {
         let configs = new_topic_configs(image, rules, topic)?;
         let replicas = if topic.assignments.is_empty() {
-            self.plan_replicas(image, topic)?
+            self.plan_replicas(image, rules, topic)?
         } else {
-            assigned_replicas(image, topic)?
+            assigned_replicas(image, rules, topic)?
         };
         let topic_id = self.ids.topic_id();
         let mut made = vec![MetadataRecord::Topic { topic_id, name: topic.name.clone() }];
@@ -180,6 +180,7 @@ impl Controller {
     fn plan_replicas(
         &mut self,
         image: &MetadataImage,
+        rules: &dyn ConfigRules,
         topic: &CreatableTopic,
     ) -> Result<Vec<Vec<BrokerId>>, ControlError> {
         let replication_factor = match topic.replication_factor {
@@ -193,7 +194,8 @@ impl Controller {
             requested => return Err(ControlError::PartitionCountNotPositive { requested }),
         };
         let count = usize::try_from(num_partitions).unwrap_or(0);
-        place_replicas(image, &mut self.ids, 0, count, replication_factor)
+        place_replicas(image, rules, &mut self.ids, 0..count, replication_factor)
+            .map_err(|reason| ControlError::ReplicationFactorOutOfReach { requested: replication_factor, reason })
     }
 
     pub(super) fn delete_topics(
@@ -350,7 +352,11 @@ fn new_topic_configs(
 }
 
 /// The replicas of each partition in order of index.
-fn assigned_replicas(image: &MetadataImage, topic: &CreatableTopic) -> Result<Vec<Vec<BrokerId>>, ControlError> {
+fn assigned_replicas(
+    image: &MetadataImage,
+    rules: &dyn ConfigRules,
+    topic: &CreatableTopic,
+) -> Result<Vec<Vec<BrokerId>>, ControlError> {
     if topic.replication_factor != -1 {
         return Err(ControlError::AssignmentWithReplicationFactor);
     }
@@ -364,7 +370,7 @@ fn assigned_replicas(image: &MetadataImage, topic: &CreatableTopic) -> Result<Ve
         if replicas.contains_key(&partition_index) {
             return Err(ControlError::AssignmentRepeated { partition_index });
         }
-        let brokers = validate_assignment(image, &assignment.broker_ids, expected)?;
+        let brokers = validate_assignment(image, rules, &assignment.broker_ids, expected)?;
         expected = Some(brokers.len());
         if super::partitions::in_sync_at_start(image, &brokers).is_empty() {
             return Err(ControlError::AssignmentToFencedBrokers { partition_index });

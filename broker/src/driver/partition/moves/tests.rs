@@ -1,0 +1,367 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use walser_machine::ids::{BrokerId, DirectoryId, LeaderEpoch, TopicId};
+use walser_machine::metadata::MetadataImage;
+use walser_machine::metadata::image::ImageBuilder;
+use walser_machine::metadata::records::{MetadataRecord, PartitionRecord};
+use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
+use walser_protocol::types::Uuid;
+use walser_storage::data_dir::DataDir;
+use walser_storage::disk::simulated::{Operation, SimulatedDisk};
+use walser_storage::log::ReadRequest;
+use walser_storage::runtime::simulated::SimulatedRuntime;
+
+use super::*;
+use crate::config::broker::BrokerConfig;
+use crate::config::topic::TopicConfig;
+use crate::config::view::BrokerView;
+use crate::driver::boot::{BootError, settle_all};
+use crate::driver::checkpoints::DirCheckpoints;
+use crate::driver::homes::Placing;
+use crate::driver::partition::produce::{ProducePart, ProduceShard, Records};
+use crate::driver::partition::reconcile::{Assignment, Boot, DirBoot};
+use crate::driver::partition::{JournalSettings, PartitionSettings};
+use crate::log_dirs::LogDirs;
+
+const NODE: i32 = 1;
+const DIRS: [&str; 3] = ["/a", "/b", "/c"];
+
+type SimulatedPartitions = Partitions<SimulatedDisk, SimulatedRuntime>;
+
+struct EveryPartition;
+
+impl Assignment for EveryPartition {
+    fn owns(&self, _: PartitionId) -> bool {
+        true
+    }
+
+    fn topic_config(&self, _: &str) -> TopicConfig {
+        let given = BrokerConfig::from_pairs(&[]).unwrap();
+        let configs = BTreeMap::from([("segment.bytes".to_owned(), "1048576".to_owned())]);
+        TopicConfig::resolve(&configs, &BrokerView::fixed(&given))
+    }
+}
+
+/// What outlives a crash: three directories on one disk, and a topic "t" of one partition in the first of them.
+struct World {
+    runtime: SimulatedRuntime,
+    disk: SimulatedDisk,
+    image: Arc<MetadataImage>,
+    id: PartitionId,
+    /// Offset and value of what was acknowledged.
+    acked: RefCell<BTreeMap<i64, Vec<u8>>>,
+    sent: Cell<u64>,
+}
+
+/// A broker that runs.
+struct Life {
+    log_dirs: Arc<LogDirs>,
+    partitions: Rc<SimulatedPartitions>,
+    checkpoints: Rc<DirCheckpoints<SimulatedDisk>>,
+    placing: RefCell<Placing>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let runtime = SimulatedRuntime::new(seed);
+        let disk = SimulatedDisk::new(&runtime);
+        runtime.block_on(async {
+            for dir in DIRS {
+                disk.create_dir_all(Path::new(dir)).await.unwrap();
+            }
+            disk.sync_dir(Path::new("/")).await.unwrap();
+        });
+        let topic_id = TopicId::from_wire(Uuid::from_bytes([7; 16])).unwrap();
+        let node = BrokerId::from_wire(NODE).unwrap();
+        let partition = MetadataRecord::Partition(PartitionRecord {
+            topic_id,
+            partition_index: 0,
+            replicas: vec![node],
+            in_sync_replicas: vec![node],
+            leader: Some(node),
+            leader_epoch: LeaderEpoch::ZERO,
+            partition_epoch: 0,
+            directories: vec![DirectoryId::UNASSIGNED],
+        });
+        let mut builder = ImageBuilder::new(&MetadataImage::default());
+        builder.replay_batch(&[MetadataRecord::Topic { topic_id, name: "t".into() }, partition]).unwrap();
+        let image = Arc::new(builder.image().clone());
+        let id = PartitionId { topic_id, index: 0 };
+        Self { runtime, disk, image, id, acked: RefCell::default(), sent: Cell::new(0) }
+    }
+
+    /// As the broker starts.
+    async fn start(&self) -> Result<Life, BootError> {
+        let paths = DIRS.map(std::path::PathBuf::from);
+        let log_dirs = Arc::new(LogDirs::new(&paths, Path::new("/a"), 0));
+        let data_dirs: Vec<_> = DIRS.iter().map(|dir| DataDir::at(self.disk.clone(), *dir)).collect();
+        for (number, (_, dir)) in (1..).zip(log_dirs.iter()) {
+            dir.set_id(Uuid::from_bytes([number; 16]));
+        }
+        let dirs = log_dirs.iter().map(|(index, _)| index).zip(data_dirs.clone()).collect();
+        let settled = settle_all(&log_dirs, dirs, &self.runtime, &self.image, NODE).await?;
+        let mut placing = Placing::new(NODE, DIRS.len(), settled.homes, &settled.moves);
+        let homeless = placing.homeless(&self.image);
+        placing.place(homeless, &log_dirs, &[]);
+        let (mut left, mut checkpoints) = (Vec::new(), BTreeMap::new());
+        for (index, dir) in settled.online {
+            left.push(DirBoot { is_clean: dir.is_clean, ..crate::driver::boot::read(&dir.checkpoints, dir.is_clean) });
+            checkpoints.insert(index, dir.checkpoints);
+        }
+        let journal = JournalSettings {
+            number: 0,
+            shard_count: 1,
+            live_bytes_max: 1 << 20,
+            staged_bytes_max: 1 << 20,
+            batch_bytes_max: 8 << 10,
+        };
+        let settings = PartitionSettings {
+            data_dirs,
+            log_dirs: Arc::clone(&log_dirs),
+            node_id: NODE,
+            decompressed_bytes_max: 1 << 20,
+            tail_bytes_max: 16 << 10,
+            open_files_max: 8,
+            journal,
+            metrics: Arc::default(),
+        };
+        let partitions = Partitions::new(self.runtime.clone(), settings);
+        self.runtime.spawn(Rc::clone(&partitions.timer).run());
+        let boot = Boot { is_start: true, dirs: left, moves: settled.moves };
+        partitions.open_all(&self.image, &boot, placing.homes(), &EveryPartition).await;
+        let checkpoints = Rc::new(DirCheckpoints::new(Arc::clone(&log_dirs), checkpoints));
+        Ok(Life { log_dirs, partitions, checkpoints, placing: RefCell::new(placing) })
+    }
+
+    /// Appends a record; what is acknowledged is remembered.
+    async fn produce(&self, life: &Life, value_bytes: usize) -> Result<(), ErrorCode> {
+        let number = self.sent.replace(self.sent.get() + 1);
+        let mut value = number.to_be_bytes().to_vec();
+        value.resize(value_bytes, number as u8);
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        let record = NewRecord { timestamp: 1, value: Some(&value), ..NewRecord::default() };
+        builder.append(&record).unwrap();
+        let records = Records::Sent(BytesMut::from(&builder.build().unwrap()[..]));
+        let parts = vec![ProducePart { slot: 0, partition: self.id, records }];
+        let request = ProduceShard { acks: -1, timeout: Duration::from_secs(30), parts };
+        let produced = life.partitions.produce(request).await.remove(0);
+        let stored = produced.outcome.map_err(|refusal| refusal.code)?;
+        self.acked.borrow_mut().insert(stored.base_offset, value);
+        Ok(())
+    }
+
+    /// Everything that was acknowledged is there.
+    async fn check(&self, life: &Life, case: &str) {
+        let partition = life.partitions.find(self.id).unwrap_or_else(|| panic!("{case}: no replica"));
+        let mut offset = 0;
+        let mut found = BTreeMap::new();
+        while offset < partition.log.durable_end_offset() {
+            let request = ReadRequest { offset, upper_bound: i64::MAX, max_bytes: 64 << 10, min_one_batch: true };
+            let read = partition.log.read(request).await.unwrap_or_else(|error| panic!("{case}: {error}"));
+            for slice in &read.slices {
+                for batch in walser_protocol::records::batch::Batches::new(slice) {
+                    let batch = batch.unwrap();
+                    found.insert(batch.base_offset(), batch.bytes().to_vec());
+                }
+            }
+            offset = read.next_offset;
+        }
+        for (offset, value) in &*self.acked.borrow() {
+            let batch = found.get(offset).unwrap_or_else(|| panic!("{case}: offset {offset} is lost"));
+            let has_value = batch.windows(value.len()).any(|window| window == value);
+            assert!(has_value, "{case}: offset {offset} is another record");
+        }
+    }
+
+    /// Names of directories of the partition, whatever they are, by log directory.
+    async fn names(&self) -> Vec<Vec<String>> {
+        let mut names = Vec::new();
+        for dir in DIRS {
+            let entries = self.disk.list_dir(Path::new(dir)).await.unwrap();
+            names.push(entries.into_iter().map(|entry| entry.name).filter(|name| name.starts_with("t-")).collect());
+        }
+        names
+    }
+}
+
+impl Life {
+    /// Carries out what there is to be moved.
+    async fn move_all(&self) {
+        let throttle = Throttle::new(f64::INFINITY);
+        let settings = MoveSettings { throttle: &throttle, unbound: &throttle };
+        let notes = MoveNotes {
+            arrival: async |offsets| self.checkpoints.note_arrival(offsets).await,
+            departure: async |id, from, to| {
+                self.placing.borrow_mut().note_moved(id, to);
+                self.checkpoints.note_departure(id, from).await;
+            },
+        };
+        while let Some(wait) = self.partitions.move_next(&settings, &async || {}, &notes).await {
+            self.partitions.runtime.sleep(wait).await;
+        }
+    }
+
+    fn home(&self, id: PartitionId) -> usize {
+        self.partitions.find(id).expect("a replica").dir.index()
+    }
+}
+
+fn dir(index: u16) -> LogDirIndex {
+    LogDirIndex::new(index)
+}
+
+#[test]
+fn a_replica_is_moved_while_it_is_used() {
+    // Rule: what is produced meanwhile is in the new directory, in its order; the old directory goes, and a start finds the
+    // replica where it is, with everything.
+    let world = World::new(1);
+    world.runtime.clone().block_on(async {
+        let life = Rc::new(world.start().await.unwrap());
+        for value_bytes in [100, 20_000, 300].repeat(20) {
+            world.produce(&life, value_bytes).await.unwrap();
+        }
+        assert_eq!(life.home(world.id), 0);
+        life.partitions.move_replica(world.id, dir(2)).await.unwrap();
+        let copies: Vec<_> = life.partitions.log_sizes().into_iter().filter(|log| log.is_future).collect();
+        assert_eq!((copies.len(), copies[0].dir, copies[0].offset_lag), (1, dir(2), 60));
+        let moving = life.move_all();
+        let producing = async {
+            for _ in 0..200 {
+                world.produce(&life, 500).await.unwrap();
+            }
+        };
+        futures_lite::future::zip(moving, producing).await;
+        assert_eq!(life.home(world.id), 2);
+        assert!(life.partitions.log_sizes().iter().all(|log| !log.is_future && log.dir == dir(2)));
+        world.check(&life, "moved").await;
+        world.produce(&life, 700).await.unwrap();
+        world.runtime.sleep(Duration::from_secs(5)).await;
+        let names = world.names().await;
+        assert_eq!(names, [vec![], vec![], vec!["t-0".to_owned()]]);
+        let (closed, unclean) = life.partitions.close_all().await;
+        assert_eq!((closed.len(), closed[0].offsets.dir, unclean.len()), (1, dir(2), 0));
+        let life = world.start().await.unwrap();
+        assert_eq!(life.home(world.id), 2);
+        world.check(&life, "started again").await;
+    });
+}
+
+#[test]
+fn a_move_survives_a_power_cut_at_every_operation() {
+    // Rule: whenever the power goes, the replica is in one directory afterwards, with everything that was acknowledged; the
+    // move goes on by itself, and nothing else of it is left.
+    for seed in 0..2 {
+        let mut cut_at = 1;
+        loop {
+            let case = format!("seed {seed}, cut at {cut_at}");
+            let mut world = World::new(seed);
+            let life = world.runtime.clone().block_on(async {
+                let life = world.start().await.unwrap();
+                for value_bytes in [100, 9000, 300] {
+                    world.produce(&life, value_bytes).await.unwrap();
+                }
+                life
+            });
+            world.disk.cut_power_at(cut_at);
+            let disk = world.disk.clone();
+            let working = async {
+                life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+                let producing = async {
+                    for value_bytes in [50, 12_000, 70, 80, 90] {
+                        // With the power gone there is no answer.
+                        world.produce(&life, value_bytes).await.unwrap();
+                    }
+                };
+                futures_lite::future::zip(life.move_all(), producing).await;
+                world.produce(&life, 60).await.unwrap();
+            };
+            let is_done = world.runtime.block_on_unless(working, || disk.has_lost_power()).is_ok();
+            world.runtime.crash();
+            drop(life);
+            world.disk = world.disk.crash(&world.runtime);
+            world.runtime.clone().block_on(async {
+                let life = world.start().await.unwrap_or_else(|error| panic!("{case}: {error}"));
+                world.check(&life, &case).await;
+                world.produce(&life, 40).await.unwrap();
+                life.move_all().await;
+                world.produce(&life, 30).await.unwrap();
+                world.check(&life, &case).await;
+                world.runtime.sleep(Duration::from_secs(5)).await;
+                let names = world.names().await;
+                let home = life.home(world.id);
+                for (at, names) in names.iter().enumerate() {
+                    let want: &[&str] = if at == home { &["t-0"] } else { &[] };
+                    assert_eq!(names, want, "{case}: in {}", DIRS[at]);
+                }
+            });
+            if is_done {
+                assert!(cut_at > 40, "a move is many operations");
+                break;
+            }
+            cut_at += 1;
+        }
+    }
+}
+
+#[test]
+fn minds_are_changed() {
+    // Rule: the last wish counts: elsewhere, or back to where the replica is; a copy that is not wanted goes.
+    let world = World::new(3);
+    world.runtime.clone().block_on(async {
+        let life = world.start().await.unwrap();
+        world.produce(&life, 9000).await.unwrap();
+        let copies = || -> Vec<usize> {
+            let sizes = life.partitions.log_sizes();
+            sizes.iter().filter(|log| log.is_future).map(|log| log.dir.index()).collect()
+        };
+        life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+        assert_eq!(copies(), [1]);
+        life.partitions.move_replica(world.id, dir(2)).await.unwrap();
+        assert_eq!(copies(), [2]);
+        life.partitions.move_replica(world.id, dir(0)).await.unwrap();
+        assert_eq!(copies(), [0; 0]);
+        life.move_all().await;
+        assert_eq!(life.home(world.id), 0);
+        for to in [1, 0, 2, 0] {
+            life.partitions.move_replica(world.id, dir(to)).await.unwrap();
+            life.move_all().await;
+            assert_eq!(life.home(world.id), usize::from(to));
+            world.produce(&life, 100).await.unwrap();
+            world.check(&life, "there and back").await;
+        }
+        world.runtime.sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.names().await, [vec!["t-0".to_owned()], vec![], vec![]]);
+        let unknown = PartitionId { index: 7, ..world.id };
+        assert_eq!(life.partitions.move_replica(unknown, dir(1)).await, Err(ErrorCode::ReplicaNotAvailable));
+        life.log_dirs.dir(dir(2)).fail("a test");
+        assert_eq!(life.partitions.move_replica(world.id, dir(1)).await, Err(ErrorCode::KafkaStorageError));
+    });
+}
+
+#[test]
+fn a_disk_that_fails_leaves_the_replica_where_it_is() {
+    // Rule: what is refused is tried again, what fails ends the move; the replica serves on in either case.
+    for (operation, path, errno, moves) in [
+        (Operation::Write, "-future", libc::ENOSPC, true),
+        (Operation::Write, "-future", libc::EIO, false),
+        (Operation::SyncData, "-future", libc::EIO, false),
+        (Operation::Rename, "-future", libc::EIO, false),
+    ] {
+        for nth in 1..3 {
+            let case = format!("{operation:?} number {nth}: {errno}");
+            let world = World::new(4);
+            world.runtime.clone().block_on(async {
+                let life = world.start().await.unwrap();
+                world.produce(&life, 9000).await.unwrap();
+                life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+                world.disk.fail_nth(operation, path, nth, errno);
+                life.move_all().await;
+                assert_eq!(life.home(world.id), if moves { 1 } else { 0 }, "{case}");
+                world.produce(&life, 100).await.unwrap();
+                world.check(&life, &case).await;
+            });
+        }
+    }
+}
