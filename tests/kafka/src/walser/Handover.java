@@ -16,6 +16,8 @@ import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
@@ -25,6 +27,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.metadata.ConfigRecord;
 import org.apache.kafka.common.metadata.PartitionRecord;
 import org.apache.kafka.common.metadata.ProducerIdsRecord;
@@ -39,7 +42,8 @@ import org.apache.kafka.server.common.ApiMessageAndVersion;
  * Partition directories that change their broker.
  *
  * <pre>
- * Handover fill ADDRESS TOPICS            makes topics of every kind and fills them; TOPICS gets their names and ids
+ * Handover fill ADDRESS TOPICS            makes topics of every kind and fills them; TOPICS gets their names and ids. None is
+ *                                         compacted by a broker that starts after it
  * Handover read ADDRESS TOPICS FILE       FILE gets the offsets and every record, one a line, by partition
  * Handover know CHECKPOINT TOPICS DIR_ID  adds the topics to what a formatted node starts from, all on broker 1
  * Handover append ADDRESS TOPICS          a record to each partition; says at which offsets
@@ -103,6 +107,9 @@ public final class Handover {
                 deleted.put(new TopicPartition("records-deleted", partition), RecordsToDelete.beforeOffset(1_234 + partition));
             }
             admin.deleteRecords(deleted).all().get();
+            ConfigResource compacted = new ConfigResource(ConfigResource.Type.TOPIC, "compacted");
+            AlterConfigOp enough = new AlterConfigOp(new ConfigEntry("cleanup.policy", "delete"), AlterConfigOp.OpType.SET);
+            admin.incrementalAlterConfigs(Map.of(compacted, List.of(enough))).all().get();
             List<String> lines = new ArrayList<>();
             for (TopicDescription topic : admin.describeTopics(KINDS.keySet()).allTopicNames().get().values()) {
                 lines.add(topic.name() + " " + topic.topicId());
