@@ -8,11 +8,13 @@
 //! | --- | --- |
 //! | [`metadata`] | topics, partitions, configs, brokers: commands to records, records to images, images to deltas |
 //! | [`fetch_session`] | KIP-227: which partitions an incremental fetch asks for and which of them its answer names |
+//! | [`group`] | consumer groups and committed offsets: commands to records and replies, records to state |
 //! | [`timing_wheel`] | deadlines, in constant time |
 
 #![forbid(unsafe_code)]
 
 pub mod fetch_session;
+pub mod group;
 pub mod ids;
 pub mod metadata;
 pub mod timing_wheel;
