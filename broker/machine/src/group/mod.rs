@@ -24,6 +24,7 @@
 //! | --- | --- |
 //! | [`command`], [`reply`] | what is asked and answered |
 //! | [`record`] | the bytes of `__consumer_offsets` |
+//! | [`assignor`] | who of a consumer group gets which partitions |
 //! | `classic` | JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups |
 //! | `consumer` | groups of KIP-848 |
 //! | `offsets` | OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups, expiry |
@@ -31,6 +32,7 @@
 //! | `output` | which replies wait for which records |
 //! | `state` | a group of either protocol |
 
+pub mod assignor;
 mod classic;
 pub mod command;
 mod consumer;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::assignor::Assignor;
+
 /// Settings of a coordinator, the same for all its groups. [`Default`] has Kafka's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSettings {
@@ -32,34 +34,10 @@ pub struct ConsumerGroupSettings {
     pub max_heartbeat_interval_ms: i32,
     pub max_size: i32,
     /// The first is the default.
-    pub assignors: Vec<ServerAssignor>,
+    pub assignors: Vec<Assignor>,
     pub migration_policy: MigrationPolicy,
     pub assignment_interval_ms: i32,
     pub regex_refresh_interval_ms: i32,
-}
-
-/// An assignor that runs in the coordinator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ServerAssignor {
-    Uniform,
-    Range,
-}
-
-impl ServerAssignor {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Range => "range",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "uniform" => Some(Self::Uniform),
-            "range" => Some(Self::Range),
-            _ => None,
-        }
-    }
 }
 
 /// `group.consumer.migration.policy`: which way a group that is not empty may change its protocol.
@@ -110,7 +88,7 @@ impl Default for ConsumerGroupSettings {
             min_heartbeat_interval_ms: 5_000,
             max_heartbeat_interval_ms: 15_000,
             max_size: i32::MAX,
-            assignors: vec![ServerAssignor::Uniform, ServerAssignor::Range],
+            assignors: vec![Assignor::Uniform, Assignor::Range],
             migration_policy: MigrationPolicy::Bidirectional,
             assignment_interval_ms: 1_000,
             regex_refresh_interval_ms: 600_000,
