@@ -5,6 +5,9 @@ use bytes::Bytes;
 use walser_protocol::ErrorCode;
 use walser_protocol::types::Uuid;
 
+use super::consumer::request::{
+    ConsumerGroupDescribe, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, DescribedConsumerGroup,
+};
 use super::reply::{
     DeletedGroup, DescribedGroup, JoinGroupReply, LeaveGroupReply, LeftMember, ListGroupsReply, OffsetCommitReply,
     OffsetDeleteReply, OffsetFetchReply, PartitionErrors, Reply, SyncGroupReply, TopicErrors,
@@ -27,6 +30,8 @@ pub enum Command {
     DescribeGroups(DescribeGroups),
     ListGroups(ListGroups),
     DeleteGroups(DeleteGroups),
+    ConsumerGroupHeartbeat(ConsumerGroupHeartbeat),
+    ConsumerGroupDescribe(ConsumerGroupDescribe),
 }
 
 /// JoinGroup.
@@ -216,6 +221,13 @@ impl Command {
             Self::DeleteGroups(delete) => {
                 let groups = delete.group_ids.iter().map(|id| DeletedGroup { group_id: id.clone(), error });
                 Reply::DeleteGroups(groups.collect())
+            }
+            Self::ConsumerGroupHeartbeat(_) => {
+                Reply::ConsumerGroupHeartbeat(ConsumerGroupHeartbeatReply::failed(error, None))
+            }
+            Self::ConsumerGroupDescribe(describe) => {
+                let groups = describe.group_ids.iter().map(|id| DescribedConsumerGroup::failed(id, error, None));
+                Reply::ConsumerGroupDescribe(groups.collect())
             }
         }
     }

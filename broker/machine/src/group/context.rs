@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::command::RequestId;
+use super::consumer::TimerKind;
 use super::output::{AppendRefused, Output};
 use super::record::GroupRecord;
 use super::reply::Reply;
@@ -29,6 +30,8 @@ pub(super) enum Timer {
     ClassicJoin { group_id: Arc<str> },
     /// Members of a classic group have not fetched their assignments.
     ClassicSync { group_id: Arc<str> },
+    /// A member of a consumer group has let something pass.
+    Consumer { group_id: Arc<str>, member_id: Arc<str>, kind: TimerKind },
 }
 
 /// Settings, time, timers and outputs, lent to a group for one input.

@@ -7,7 +7,7 @@ use walser_protocol::ErrorCode;
 
 use super::classic::ClassicGroup;
 use super::command::{Command, RequestId};
-use super::consumer::ConsumerGroup;
+use super::consumer::{Change, ConsumerGroup, Replayed, Topics};
 use super::context::{Context, Now, Timer};
 use super::offsets::{OffsetKey, Offsets};
 use super::output::{AppendRefused, Effect, Output};
@@ -22,7 +22,7 @@ use crate::timing_wheel::{TimerId, TimingWheel};
 #[derive(Debug)]
 pub struct GroupCoordinator {
     settings: GroupSettings,
-    image: Arc<MetadataImage>,
+    topics: Topics,
     now: Now,
     is_loaded: bool,
     groups: BTreeMap<Arc<str>, Group>,
@@ -38,7 +38,7 @@ impl GroupCoordinator {
     pub fn new(settings: GroupSettings, image: Arc<MetadataImage>, now: Now) -> Self {
         Self {
             settings,
-            image,
+            topics: Topics::new(image),
             now,
             is_loaded: false,
             groups: BTreeMap::new(),
@@ -65,18 +65,13 @@ impl GroupCoordinator {
                     self.remove_group(&group_id);
                 }
             }
-            GroupRecord::ConsumerGroupMetadata { group_id, value: None } => {
-                if matches!(self.groups.get(&*group_id), Some(Group::Consumer(_))) {
-                    self.remove_group(&group_id);
-                }
-            }
             record @ (GroupRecord::ConsumerGroupMetadata { .. }
             | GroupRecord::ConsumerGroupPartitionMetadata { .. }
             | GroupRecord::ConsumerGroupMemberMetadata { .. }
             | GroupRecord::ConsumerGroupTargetAssignmentMetadata { .. }
             | GroupRecord::ConsumerGroupTargetAssignmentMember { .. }
             | GroupRecord::ConsumerGroupCurrentMemberAssignment { .. }
-            | GroupRecord::ConsumerGroupRegularExpression { .. }) => self.replay_of_consumer_group(record),
+            | GroupRecord::ConsumerGroupRegularExpression { .. }) => self.replay_of_consumer_group(&record),
         }
     }
 
@@ -94,7 +89,7 @@ impl GroupCoordinator {
         for group in self.groups.values_mut() {
             match group {
                 Group::Classic(group) => group.finish_loading(&mut context),
-                Group::Consumer(_) => {}
+                Group::Consumer(group) => group.finish_loading(&mut context, self.topics.image()),
             }
         }
         let interval_ms = context.settings.offsets_retention_check_interval_ms;
@@ -141,6 +136,14 @@ impl GroupCoordinator {
                 let groups = self.list_groups(&list);
                 self.output.reply(request, Reply::ListGroups(groups));
             }
+            Command::ConsumerGroupHeartbeat(heartbeat) => {
+                let reply = self.consumer_group_heartbeat(request, &heartbeat);
+                self.output.reply(request, Reply::ConsumerGroupHeartbeat(reply));
+            }
+            Command::ConsumerGroupDescribe(describe) => {
+                let groups = self.consumer_group_describe(&describe);
+                self.output.reply(request, Reply::ConsumerGroupDescribe(groups));
+            }
             Command::DeleteGroups(delete) => {
                 let groups = self.delete_groups(&delete);
                 self.output.reply(request, Reply::DeleteGroups(groups));
@@ -163,6 +166,7 @@ impl GroupCoordinator {
                 Timer::ClassicSession { group_id, member_id } => self.expire_classic_session(&group_id, &member_id),
                 Timer::ClassicJoin { group_id } => self.expire_classic_join(&group_id),
                 Timer::ClassicSync { group_id } => self.expire_classic_sync(&group_id),
+                Timer::Consumer { group_id, member_id, kind } => self.expire_consumer(&group_id, &member_id, kind),
             }
             self.output.release();
         }
@@ -181,7 +185,7 @@ impl GroupCoordinator {
     /// The cluster's metadata has changed.
     pub fn handle_image(&mut self, now: Now, image: Arc<MetadataImage>, delta: &MetadataDelta) {
         self.advance(now);
-        self.image = image;
+        self.topics.update(image, delta);
         // A coordinator that still loads sees offsets of topics that are gone as it replays them, and removes them with the
         // topic's next deletion or by expiry, as Kafka does.
         if self.is_loaded {
@@ -276,6 +280,14 @@ impl GroupCoordinator {
         Some((group, context))
     }
 
+    pub(super) fn topics(&self) -> &Topics {
+        &self.topics
+    }
+
+    pub(super) fn output_mut(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
     pub(super) fn reply(&mut self, request: RequestId, reply: Reply) {
         self.output.reply(request, reply);
     }
@@ -325,14 +337,15 @@ impl GroupCoordinator {
     #[cfg(test)]
     pub(super) fn verify(&self) {
         for group in self.groups.values() {
-            if let Group::Classic(group) = group {
-                group.verify();
+            match group {
+                Group::Classic(group) => group.verify(),
+                Group::Consumer(group) => group.verify(),
             }
         }
         self.offsets.verify();
     }
 
-    fn advance(&mut self, now: Now) {
+    pub(super) fn advance(&mut self, now: Now) {
         self.now = now;
         self.timers.advance(now.timer_ms);
     }
@@ -352,18 +365,20 @@ impl GroupCoordinator {
     }
 
     /// A record of a consumer group makes one of a simple group: offsets of it may come first in the log.
-    fn replay_of_consumer_group(&mut self, record: GroupRecord) {
-        let group_id = record.group_id().to_owned();
-        let is_free = match self.groups.get(&*group_id) {
+    fn replay_of_consumer_group(&mut self, record: &GroupRecord) {
+        let Some(change) = Change::from_record(record) else { return };
+        let group_id = record.group_id();
+        let is_free = match self.groups.get(group_id) {
             None => true,
             Some(Group::Classic(group)) => group.is_simple(),
             Some(Group::Consumer(_)) => false,
         };
-        if is_free && !ConsumerGroup::is_tombstone(&record) {
-            self.put_group(&group_id, Group::Consumer(ConsumerGroup::default()));
+        if is_free && !change.is_tombstone() {
+            self.put_group(group_id, Group::Consumer(ConsumerGroup::new(group_id.into())));
         }
-        if let Some(Group::Consumer(group)) = self.groups.get_mut(&*group_id) {
-            group.replay(record);
+        let Some(Group::Consumer(group)) = self.groups.get_mut(group_id) else { return };
+        if group.replay(&change) == Replayed::Removed {
+            self.remove_group(group_id);
         }
     }
 }

@@ -37,6 +37,7 @@ pub(super) struct Harness {
     pub(super) log: Vec<GroupRecord>,
     pub(super) replies: BTreeMap<RequestId, Reply>,
     pub(super) is_commit_held: bool,
+    pub(super) image: Arc<MetadataImage>,
     next_request: u64,
 }
 
@@ -58,6 +59,7 @@ impl Harness {
             log: Vec::new(),
             replies: BTreeMap::new(),
             is_commit_held: false,
+            image: Arc::default(),
             next_request: 1,
         }
     }
@@ -105,6 +107,11 @@ impl Harness {
                     self.log.push(decoded);
                 }
             }
+            Effect::ResolveRegexes { group_id, regexes, .. } => {
+                let image = self.image.clone();
+                let resolved = super::resolve_regexes(&regexes, &image, self.wall_ms, &|_| true);
+                self.coordinator.handle_regexes_resolved(self.now(), &group_id, Some(resolved));
+            }
             Effect::Reply { request, reply } => {
                 assert!(self.replies.insert(request, reply).is_none(), "one reply per request");
             }
@@ -147,8 +154,7 @@ impl Harness {
 
     /// A second coordinator that has read the log of this one.
     pub(super) fn loaded(&self) -> GroupCoordinator {
-        let image = Arc::new(MetadataImage::default());
-        let mut coordinator = GroupCoordinator::new(self.settings.clone(), image, self.now());
+        let mut coordinator = GroupCoordinator::new(self.settings.clone(), self.image.clone(), self.now());
         for (offset, record) in (0..).zip(&self.log) {
             coordinator.replay(offset, None, record.clone());
         }

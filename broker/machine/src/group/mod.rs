@@ -46,6 +46,8 @@ pub mod settings;
 mod state;
 
 pub use command::{Command, RequestId};
+pub use consumer::regex::{InvalidRegex, ResolvedRegexes, TopicRegex, resolve as resolve_regexes};
+pub use consumer::request as consumer_request;
 pub use context::Now;
 pub use coordinator::{GroupCoordinator, append_error};
 pub use output::{AppendRefused, Effect};

@@ -1,6 +1,7 @@
 //! What a coordinator wants done, in order, and the replies it holds back until their records are durable.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use thiserror::Error;
 use walser_protocol::{EncodeError, ErrorCode};
@@ -20,6 +21,10 @@ pub enum Effect {
     Append { base_offset: i64, timestamp_ms: i64, records: Vec<EncodedRecord> },
     /// The reply to a command; there is exactly one per command.
     Reply { request: RequestId, reply: Reply },
+    /// Regular expressions to be held against the names of all topics, away from the shard, by [`super::resolve_regexes`]; the
+    /// result goes to [`super::GroupCoordinator::handle_regexes_resolved`]. Topics that the client behind `request` may not
+    /// describe are left out.
+    ResolveRegexes { request: RequestId, group_id: Arc<str>, regexes: BTreeSet<Arc<str>> },
 }
 
 /// Records that no batch of the log can hold. Nothing has been changed.
@@ -90,6 +95,10 @@ impl Output {
         Ok(base_offset)
     }
 
+    pub(super) fn resolve_regexes(&mut self, request: RequestId, group_id: Arc<str>, regexes: BTreeSet<Arc<str>>) {
+        self.effects.push_back(Effect::ResolveRegexes { request, group_id, regexes });
+    }
+
     pub(super) fn reply(&mut self, request: RequestId, reply: Reply) {
         self.fresh.push((request, reply));
     }
@@ -122,7 +131,7 @@ impl Output {
     pub(super) fn fail(self, error: ErrorCode) -> Vec<(RequestId, Reply)> {
         let sendable = self.effects.into_iter().filter_map(|effect| match effect {
             Effect::Reply { request, reply } => Some((request, reply)),
-            Effect::Append { .. } => None,
+            Effect::Append { .. } | Effect::ResolveRegexes { .. } => None,
         });
         let held = self.held.into_iter().map(|held| (held.request, held.reply));
         sendable.chain(held.chain(self.fresh).map(|(request, reply)| (request, reply.failed(error)))).collect()

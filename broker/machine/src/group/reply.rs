@@ -5,6 +5,7 @@ use walser_protocol::ErrorCode;
 use walser_protocol::types::Uuid;
 
 use super::command::LeavingMember;
+use super::consumer::request::{ConsumerGroupHeartbeatReply, DescribedConsumerGroup};
 
 /// The answer to the command of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Reply {
     DescribeGroups(Vec<DescribedGroup>),
     ListGroups(ListGroupsReply),
     DeleteGroups(Vec<DeletedGroup>),
+    ConsumerGroupHeartbeat(ConsumerGroupHeartbeatReply),
+    ConsumerGroupDescribe(Vec<DescribedConsumerGroup>),
 }
 
 /// To JoinGroup.
@@ -254,6 +257,13 @@ impl Reply {
             Self::DeleteGroups(mut groups) => {
                 groups.iter_mut().for_each(|group| group.error = error);
                 Self::DeleteGroups(groups)
+            }
+            Self::ConsumerGroupHeartbeat(_) => {
+                Self::ConsumerGroupHeartbeat(ConsumerGroupHeartbeatReply::failed(error, None))
+            }
+            Self::ConsumerGroupDescribe(groups) => {
+                let failed = groups.iter().map(|group| DescribedConsumerGroup::failed(&group.group_id, error, None));
+                Self::ConsumerGroupDescribe(failed.collect())
             }
         }
     }

@@ -1,12 +1,15 @@
 //! A group of either protocol, and what offsets, listings and deletions ask of both.
 
 use walser_protocol::ErrorCode;
+use walser_protocol::types::Uuid;
 
 use super::classic::ClassicGroup;
 use super::consumer::ConsumerGroup;
+use super::consumer::leave::tombstones;
 use super::context::Context;
 use super::record::{GroupRecord, OffsetCommitValue};
 use super::reply::ListedGroup;
+use crate::ids::TopicId;
 
 /// One group.
 #[derive(Clone, Debug)]
@@ -47,7 +50,7 @@ impl Group {
     pub(super) fn state_name(&self) -> &'static str {
         match self {
             Self::Classic(group) => group.state().name(),
-            Self::Consumer(group) => group.state_name(),
+            Self::Consumer(group) => group.state().name(),
         }
     }
 
@@ -98,14 +101,32 @@ impl Group {
     pub(super) fn validate_offset_commit(&self, committer: &Committer<'_>) -> Result<(), ErrorCode> {
         match self {
             Self::Classic(group) => group.validate_offset_commit(committer),
-            Self::Consumer(group) => group.validate_offset_commit(committer),
+            Self::Consumer(group) => match group.verify_offset_commit(committer) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(ErrorCode::from(&error)),
+            },
         }
+    }
+
+    /// Whether a committer that was let pass may commit for one partition.
+    pub(super) fn validate_committed_partition(
+        &self,
+        committer: &Committer<'_>,
+        topic_id: Uuid,
+        partition_index: i32,
+    ) -> Result<(), ErrorCode> {
+        let Self::Consumer(group) = self else { return Ok(()) };
+        let permit = group.verify_offset_commit(committer);
+        let verified = permit.and_then(|permit| permit.verify(TopicId::from_wire(topic_id), partition_index));
+        verified.map_err(|error| ErrorCode::from(&error))
     }
 
     pub(super) fn validate_offset_fetch(&self, member_id: Option<&str>, member_epoch: i32) -> Result<(), ErrorCode> {
         match self {
             Self::Classic(_) => Ok(()),
-            Self::Consumer(group) => group.validate_offset_fetch(member_id, member_epoch),
+            Self::Consumer(group) => {
+                group.verify_offset_fetch(member_id, member_epoch).map_err(|error| ErrorCode::from(&error))
+            }
         }
     }
 
@@ -113,14 +134,14 @@ impl Group {
     pub(super) fn tombstones(&self, group_id: &str) -> Vec<GroupRecord> {
         match self {
             Self::Classic(_) => vec![GroupRecord::GroupMetadata { group_id: group_id.to_owned(), value: None }],
-            Self::Consumer(group) => group.tombstones(group_id),
+            Self::Consumer(group) => tombstones(group).iter().map(|change| change.to_record(group_id)).collect(),
         }
     }
 
     pub(super) fn cancel_timers(&mut self, context: &mut Context<'_>) {
         match self {
             Self::Classic(group) => group.cancel_timers(context),
-            Self::Consumer(_) => {}
+            Self::Consumer(group) => group.cancel_timers(context),
         }
     }
 

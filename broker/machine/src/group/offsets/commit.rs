@@ -24,7 +24,7 @@ impl GroupCoordinator {
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for partition in &topic.partitions {
                 let partition_index = partition.partition_index;
-                if self.is_metadata_too_long(partition) {
+                if is_metadata_too_long(partition, self.settings().offset_metadata_max_bytes) {
                     partitions.push(PartitionErrors { partition_index, error: ErrorCode::OffsetMetadataTooLarge });
                     continue;
                 }
@@ -62,23 +62,30 @@ impl GroupCoordinator {
                 0.. => Err(ErrorCode::IllegalGeneration),
             };
         };
-        group.validate_offset_commit(&Committer {
+        let committer = Committer {
             api_version: commit.api_version,
             member_id: &commit.member_id,
             group_instance_id: commit.group_instance_id.as_deref(),
             generation_id_or_member_epoch: commit.generation_id_or_member_epoch,
             is_transactional: false,
-        })?;
+        };
+        group.validate_offset_commit(&committer)?;
+        let max = context.settings.offset_metadata_max_bytes;
+        for topic in &commit.topics {
+            for partition in topic.partitions.iter().filter(|partition| !is_metadata_too_long(partition, max)) {
+                group.validate_committed_partition(&committer, topic.topic_id, partition.partition_index)?;
+            }
+        }
         if let Group::Classic(group) = group {
             group.keep_alive_by_commit(&mut context, &commit.member_id);
         }
         Ok(())
     }
+}
 
-    fn is_metadata_too_long(&self, partition: &CommittedPartition) -> bool {
-        let max = usize::try_from(self.settings().offset_metadata_max_bytes).unwrap_or(0);
-        let metadata = partition.committed_metadata.as_deref().unwrap_or_default();
-        // UTF-8 has at least as many bytes as UTF-16 has units.
-        metadata.len() > max && metadata.encode_utf16().count() > max
-    }
+fn is_metadata_too_long(partition: &CommittedPartition, bytes_max: i32) -> bool {
+    let max = usize::try_from(bytes_max).unwrap_or(0);
+    let metadata = partition.committed_metadata.as_deref().unwrap_or_default();
+    // UTF-8 has at least as many bytes as UTF-16 has units.
+    metadata.len() > max && metadata.encode_utf16().count() > max
 }

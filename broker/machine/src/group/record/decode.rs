@@ -127,7 +127,7 @@ fn decode_of_group(record_type: i16, key: &mut Reader<'_>, value: Option<&[u8]>)
             Ok(GroupRecord::ConsumerGroupTargetAssignmentMetadata { group_id, value })
         }
         // What old brokers wrote of partitions is computed anew; only that the group exists follows from its other records.
-        _ => Ok(GroupRecord::ConsumerGroupPartitionMetadata { group_id }),
+        _ => Ok(GroupRecord::ConsumerGroupPartitionMetadata { group_id, present: value.is_some() }),
     }
 }
 

@@ -54,9 +54,9 @@ impl GroupRecord {
                 let value = value.map(ConsumerGroupMetadataValue::wire);
                 pair(wire::ConsumerGroupMetadataKey::RECORD_TYPE, &key, FIRST_VERSION, value)
             }
-            Self::ConsumerGroupPartitionMetadata { group_id } => {
+            Self::ConsumerGroupPartitionMetadata { group_id, present } => {
                 let key = wire::ConsumerGroupPartitionMetadataKey { group_id };
-                let value = None::<wire::ConsumerGroupPartitionMetadataValue<'_>>;
+                let value = present.then(wire::ConsumerGroupPartitionMetadataValue::default);
                 pair(wire::ConsumerGroupPartitionMetadataKey::RECORD_TYPE, &key, FIRST_VERSION, value)
             }
             Self::ConsumerGroupMemberMetadata { group_id, member_id, value } => {

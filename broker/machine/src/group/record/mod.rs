@@ -23,8 +23,8 @@ pub enum GroupRecord {
     GroupMetadata { group_id: String, value: Option<GroupMetadataValue> },
     /// Type 3: a consumer group and its epoch.
     ConsumerGroupMetadata { group_id: String, value: Option<ConsumerGroupMetadataValue> },
-    /// Type 4, which newer brokers only remove.
-    ConsumerGroupPartitionMetadata { group_id: String },
+    /// Type 4, which newer brokers only remove; of what old ones wrote, whether it is there is all that counts.
+    ConsumerGroupPartitionMetadata { group_id: String, present: bool },
     /// Type 5: a member's subscription.
     ConsumerGroupMemberMetadata { group_id: String, member_id: String, value: Option<ConsumerGroupMemberValue> },
     /// Type 6: the epoch of the target assignment.
@@ -176,7 +176,7 @@ impl GroupRecord {
             Self::OffsetCommit { group_id, .. }
             | Self::GroupMetadata { group_id, .. }
             | Self::ConsumerGroupMetadata { group_id, .. }
-            | Self::ConsumerGroupPartitionMetadata { group_id }
+            | Self::ConsumerGroupPartitionMetadata { group_id, .. }
             | Self::ConsumerGroupMemberMetadata { group_id, .. }
             | Self::ConsumerGroupTargetAssignmentMetadata { group_id, .. }
             | Self::ConsumerGroupTargetAssignmentMember { group_id, .. }

@@ -77,7 +77,7 @@ fn consumer_records() -> Vec<GroupRecord> {
             value: Some(ConsumerGroupMetadataValue { epoch: 4, metadata_hash: -5 }),
         },
         GroupRecord::ConsumerGroupMetadata { group_id: group_id(), value: None },
-        GroupRecord::ConsumerGroupPartitionMetadata { group_id: group_id() },
+        GroupRecord::ConsumerGroupPartitionMetadata { group_id: group_id(), present: false },
         GroupRecord::ConsumerGroupMemberMetadata { group_id: group_id(), member_id: member_id(), value: Some(member) },
         GroupRecord::ConsumerGroupMemberMetadata { group_id: group_id(), member_id: member_id(), value: None },
         GroupRecord::ConsumerGroupTargetAssignmentMetadata {
