@@ -201,7 +201,7 @@ impl Command {
     /// The reply to a command that no coordinator took. Heartbeats count while the coordinator loads, so that members stay.
     pub fn refuse(&self, error: ErrorCode) -> Reply {
         match self {
-            Self::JoinGroup(join) => Reply::JoinGroup(JoinGroupReply::failed(&join.member_id, error)),
+            Self::JoinGroup(_) => Reply::JoinGroup(JoinGroupReply::failed("", error)),
             Self::SyncGroup(_) => Reply::SyncGroup(SyncGroupReply::failed(error)),
             Self::Heartbeat(_) if error == ErrorCode::CoordinatorLoadInProgress => Reply::Heartbeat(ErrorCode::None),
             Self::Heartbeat(_) => Reply::Heartbeat(error),

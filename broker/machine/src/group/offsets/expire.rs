@@ -27,6 +27,9 @@ const MS_PER_MINUTE: i64 = 60_000;
 impl GroupCoordinator {
     pub(in super::super) fn offset_delete(&mut self, delete: &OffsetDelete) -> OffsetDeleteReply {
         let failed = |error| OffsetDeleteReply { error, topics: Vec::new() };
+        if delete.group_id.is_empty() {
+            return failed(ErrorCode::InvalidGroupId);
+        }
         let Some(group) = self.group(&delete.group_id) else { return failed(ErrorCode::GroupIdNotFound) };
         if let Err(error) = group.validate_offset_delete() {
             return failed(error);

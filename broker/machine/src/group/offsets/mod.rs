@@ -199,3 +199,6 @@ fn take<T>(groups: &mut Groups<T>, key: OffsetKey<'_>) -> Option<T> {
     }
     Some(value)
 }
+
+#[cfg(test)]
+mod tests;
