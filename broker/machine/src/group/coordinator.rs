@@ -333,6 +333,27 @@ impl GroupCoordinator {
         group.cancel_timers(&mut context);
     }
 
+    /// What a coordinator that loads the log must find too, as text: every offset, and every group that a record of the log
+    /// tells of, but for those named.
+    #[cfg(test)]
+    pub(super) fn durable(&self, without: &[String]) -> String {
+        let groups = self.groups.iter().filter(|(group_id, _)| !without.iter().any(|other| **other == ***group_id));
+        let groups = groups.filter_map(|(group_id, group)| match group {
+            // Nobody misses it.
+            Group::Classic(_) if group.protocol_type().is_empty() && self.offsets.keys_of(group_id).is_empty() => None,
+            Group::Classic(group) => Some(format!("{group_id}: {}", group.durable())),
+            Group::Consumer(group) => Some(format!("{group_id}: {group:#?}")),
+        });
+        format!("{}\n{:#?}", groups.collect::<Vec<_>>().join("\n"), self.offsets)
+    }
+
+    /// Groups of which the log has only what they were before.
+    #[cfg(test)]
+    pub(super) fn rebalancing(&self) -> Vec<String> {
+        let is_rebalancing = |group: &Group| matches!(group, Group::Classic(group) if group.is_rebalancing());
+        self.groups.iter().filter(|(_, group)| is_rebalancing(group)).map(|(id, _)| id.to_string()).collect()
+    }
+
     /// Panics where an invariant does not hold.
     #[cfg(test)]
     pub(super) fn verify(&self) {

@@ -84,6 +84,23 @@ impl ClassicGroup {
         group
     }
 
+    #[cfg(test)]
+    pub(in super::super) fn is_rebalancing(&self) -> bool {
+        matches!(self.state, ClassicState::PreparingRebalance | ClassicState::CompletingRebalance)
+    }
+
+    /// What the log has to tell of the group, as text. When it became stable, or simple, is not logged.
+    #[cfg(test)]
+    pub(in super::super) fn durable(&self) -> String {
+        let mut record = self.record();
+        if let GroupRecord::GroupMetadata { value: Some(value), .. } = &mut record
+            && (self.state == ClassicState::Stable || self.protocol_type.is_none())
+        {
+            value.current_state_timestamp_ms = 0;
+        }
+        format!("{:?} {record:#?} {:?} {:?}", self.state, self.static_members, self.subscribed_topics)
+    }
+
     fn load_member(&mut self, member_id: Arc<str>, member: MemberMetadata, chosen: &str) {
         if let Some(instance_id) = &member.group_instance_id {
             // Two members of one instance id: the later one is the living one.

@@ -1,6 +1,7 @@
 //! OffsetCommit, versions 2 to 10: checks who commits, and names the records.
 
 use walser_protocol::ErrorCode;
+use walser_protocol::types::Uuid;
 
 use super::super::command::{CommittedPartition, OffsetCommit};
 use super::super::coordinator::GroupCoordinator;
@@ -28,13 +29,18 @@ impl GroupCoordinator {
                     partitions.push(PartitionErrors { partition_index, error: ErrorCode::OffsetMetadataTooLarge });
                     continue;
                 }
+                // The log keeps either the time of expiry or these two; what it will not give back is not known now either.
+                let (leader_epoch, topic_id) = match expire_timestamp_ms {
+                    Some(_) => (-1, Uuid::ZERO),
+                    None => (partition.committed_leader_epoch, topic.topic_id),
+                };
                 let value = OffsetCommitValue {
                     offset: partition.committed_offset,
-                    leader_epoch: partition.committed_leader_epoch,
+                    leader_epoch,
                     metadata: partition.committed_metadata.clone().unwrap_or_default(),
                     commit_timestamp_ms: now_ms,
                     expire_timestamp_ms,
-                    topic_id: topic.topic_id,
+                    topic_id,
                 };
                 records.push(GroupRecord::OffsetCommit {
                     group_id: commit.group_id.clone(),
