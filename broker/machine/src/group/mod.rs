@@ -61,4 +61,6 @@ pub const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;

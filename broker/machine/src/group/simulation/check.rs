@@ -1,0 +1,159 @@
+//! What must never be seen, however many requests are lost, late or repeated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use walser_protocol::ErrorCode;
+
+use super::super::command::Command;
+use super::super::record::{GroupMetadataValue, GroupRecord};
+use super::super::reply::Reply;
+use super::RETENTION_MS;
+use super::client::{Client, error_of};
+
+/// A partition of the one topic, in one group.
+type Place = (String, i32);
+
+/// Sees the log as it grows, and every answer as its client hears it.
+#[derive(Default)]
+pub(super) struct Checker {
+    /// Offsets in the log: what is committed, and its time.
+    committed: BTreeMap<Place, (i64, i64)>,
+    /// Classic groups in the log.
+    groups: BTreeMap<String, Option<GroupMetadataValue>>,
+    /// The greatest offset that a client was told is committed.
+    acknowledged: BTreeMap<Place, i64>,
+    /// Who owns a partition in a generation.
+    owners: BTreeMap<(Place, i32), String>,
+    /// Former incarnations of static members.
+    fenced: BTreeSet<String>,
+    /// The living incarnation, by group and instance id.
+    incarnations: BTreeMap<(String, String), String>,
+    /// Acknowledged commits.
+    pub(super) commits: u64,
+}
+
+impl Checker {
+    /// Generations in which somebody owned something.
+    pub(super) fn generations(&self) -> u64 {
+        let generations: BTreeSet<(&str, i32)> =
+            self.owners.keys().map(|((group_id, _), generation_id)| (&**group_id, *generation_id)).collect();
+        generations.len() as u64
+    }
+
+    pub(super) fn logged(&mut self, wall_ms: i64, record: &GroupRecord) {
+        match record {
+            GroupRecord::OffsetCommit { group_id, partition_index, value: Some(value), .. } => {
+                let place = (group_id.clone(), *partition_index);
+                if let Some((known, _)) = self.committed.get(&place) {
+                    assert!(value.offset >= *known, "{place:?} goes back from {known} to {}", value.offset);
+                }
+                self.committed.insert(place, (value.offset, wall_ms));
+            }
+            GroupRecord::OffsetCommit { group_id, topic, partition_index, value: None } => {
+                self.check_expiry(wall_ms, group_id, topic, *partition_index);
+                let place = (group_id.clone(), *partition_index);
+                self.committed.remove(&place);
+                self.acknowledged.remove(&place);
+            }
+            GroupRecord::GroupMetadata { group_id, value } => {
+                self.check_generation(group_id, value.as_ref());
+                if value.is_none() {
+                    // A group of the name that comes later begins at the first generation again.
+                    self.owners.retain(|((owned, _), _), _| owned != group_id);
+                }
+                self.groups.insert(group_id.clone(), value.clone());
+            }
+            GroupRecord::ConsumerGroupMetadata { .. }
+            | GroupRecord::ConsumerGroupPartitionMetadata { .. }
+            | GroupRecord::ConsumerGroupMemberMetadata { .. }
+            | GroupRecord::ConsumerGroupTargetAssignmentMetadata { .. }
+            | GroupRecord::ConsumerGroupTargetAssignmentMember { .. }
+            | GroupRecord::ConsumerGroupCurrentMemberAssignment { .. }
+            | GroupRecord::ConsumerGroupRegularExpression { .. } => panic!("nobody speaks KIP-848 here: {record:?}"),
+        }
+    }
+
+    /// Nobody but time removes offsets here, and only of groups that have no members, and only old ones.
+    fn check_expiry(&self, wall_ms: i64, group_id: &str, topic: &str, partition_index: i32) {
+        let place = (group_id.to_owned(), partition_index);
+        if let Some(Some(group)) = self.groups.get(group_id) {
+            assert_eq!(group.members.len(), 0, "{topic} of {group_id} expires though its members read it");
+            let empty_ms = wall_ms - group.current_state_timestamp_ms;
+            assert!(empty_ms >= RETENTION_MS, "{place:?} expires {empty_ms} ms after the group became empty");
+        }
+    }
+
+    fn check_generation(&self, group_id: &str, value: Option<&GroupMetadataValue>) {
+        let (Some(value), Some(Some(known))) = (value, self.groups.get(group_id)) else { return };
+        assert!(value.generation_id >= known.generation_id, "{group_id} goes back to {}", value.generation_id);
+    }
+
+    /// What was not durable is gone; what a client was told must be left.
+    pub(super) fn reloaded(&mut self, log: &[GroupRecord]) {
+        self.committed = BTreeMap::new();
+        self.groups = BTreeMap::new();
+        let acknowledged = std::mem::take(&mut self.acknowledged);
+        for record in log {
+            match record {
+                GroupRecord::OffsetCommit { group_id, partition_index, value: Some(value), .. } => {
+                    let place = (group_id.clone(), *partition_index);
+                    self.committed.insert(place, (value.offset, value.commit_timestamp_ms));
+                }
+                GroupRecord::OffsetCommit { group_id, partition_index, value: None, .. } => {
+                    self.committed.remove(&(group_id.clone(), *partition_index));
+                }
+                GroupRecord::GroupMetadata { group_id, value } => {
+                    self.groups.insert(group_id.clone(), value.clone());
+                }
+                GroupRecord::ConsumerGroupMetadata { .. }
+                | GroupRecord::ConsumerGroupPartitionMetadata { .. }
+                | GroupRecord::ConsumerGroupMemberMetadata { .. }
+                | GroupRecord::ConsumerGroupTargetAssignmentMetadata { .. }
+                | GroupRecord::ConsumerGroupTargetAssignmentMember { .. }
+                | GroupRecord::ConsumerGroupCurrentMemberAssignment { .. }
+                | GroupRecord::ConsumerGroupRegularExpression { .. } => {}
+            }
+        }
+        for (place, offset) in &acknowledged {
+            let kept = self.committed.get(place).map(|(kept, _)| *kept);
+            assert!(kept >= Some(*offset), "{place:?}: {offset} was acknowledged, {kept:?} is left");
+        }
+        self.acknowledged = acknowledged;
+    }
+
+    /// `member` as it was when it asked.
+    pub(super) fn answered(&mut self, member: &Client, command: &Command, reply: &Reply) {
+        if error_of(reply) != ErrorCode::None {
+            return;
+        }
+        match (command, reply) {
+            (Command::JoinGroup(join), Reply::JoinGroup(joined)) => {
+                let Some(instance_id) = &join.group_instance_id else { return };
+                let place = (join.group_id.clone(), instance_id.clone());
+                let former = self.incarnations.insert(place, joined.member_id.clone());
+                if let Some(former) = former.filter(|former| *former != joined.member_id) {
+                    self.fenced.insert(former);
+                }
+                assert!(!self.fenced.contains(&joined.member_id), "a fenced incarnation joins: {member:?}");
+            }
+            (Command::SyncGroup(sync), Reply::SyncGroup(synced)) => {
+                for index in &synced.assignment {
+                    let place = (sync.group_id.clone(), i32::from(*index));
+                    // A static member owns what its former self owned.
+                    let owner = sync.group_instance_id.clone().unwrap_or_else(|| sync.member_id.clone());
+                    let known = self.owners.entry((place.clone(), sync.generation_id)).or_insert_with(|| owner.clone());
+                    assert_eq!(*known, owner, "{place:?} has two owners in generation {}", sync.generation_id);
+                }
+            }
+            (Command::OffsetCommit(commit), Reply::OffsetCommit(_)) => {
+                self.commits += 1;
+                for partition in &commit.topics[0].partitions {
+                    let place = (commit.group_id.clone(), partition.partition_index);
+                    let known = self.acknowledged.entry(place).or_insert(0);
+                    *known = partition.committed_offset.max(*known);
+                }
+            }
+            (_, _) => {}
+        }
+    }
+}
