@@ -8,12 +8,12 @@ use super::super::command::Command;
 use super::super::record::{GroupMetadataValue, GroupRecord};
 use super::super::reply::Reply;
 use super::RETENTION_MS;
-use super::client::{Client, error_of};
+use super::client::error_of;
 
 /// A partition of the one topic, in one group.
 type Place = (String, i32);
 
-/// Sees the log as it grows, and every answer as its client hears it.
+/// Sees the log as it grows, and every answer as it leaves.
 #[derive(Default)]
 pub(super) struct Checker {
     /// Offsets in the log: what is committed, and its time.
@@ -114,6 +114,7 @@ impl Checker {
                 | GroupRecord::ConsumerGroupRegularExpression { .. } => {}
             }
         }
+        self.forget_lost_incarnations();
         for (place, offset) in &acknowledged {
             let kept = self.committed.get(place).map(|(kept, _)| *kept);
             assert!(kept >= Some(*offset), "{place:?}: {offset} was acknowledged, {kept:?} is left");
@@ -121,22 +122,29 @@ impl Checker {
         self.acknowledged = acknowledged;
     }
 
-    /// `member` as it was when it asked.
-    pub(super) fn answered(&mut self, member: &Client, command: &Command, reply: &Reply) {
+    /// A static member that came in a rebalance that was never finished has not taken anybody's place.
+    fn forget_lost_incarnations(&mut self) {
+        let members = self.groups.values().flatten().flat_map(|group| &group.members);
+        let living: BTreeSet<&str> = members.map(|member| &*member.member_id).collect();
+        self.fenced.retain(|member_id| !living.contains(&**member_id));
+        self.incarnations.retain(|_, member_id| living.contains(&**member_id));
+    }
+
+    /// What the coordinator has decided, in the order in which it did.
+    pub(super) fn answered(&mut self, command: &Command, reply: &Reply) {
         if error_of(reply) != ErrorCode::None {
             return;
         }
         match (command, reply) {
             (Command::JoinGroup(join), Reply::JoinGroup(joined)) => {
+                self.check_incarnation(&joined.member_id);
                 let Some(instance_id) = &join.group_instance_id else { return };
                 let place = (join.group_id.clone(), instance_id.clone());
                 let former = self.incarnations.insert(place, joined.member_id.clone());
-                if let Some(former) = former.filter(|former| *former != joined.member_id) {
-                    self.fenced.insert(former);
-                }
-                assert!(!self.fenced.contains(&joined.member_id), "a fenced incarnation joins: {member:?}");
+                self.fenced.extend(former.filter(|former| *former != joined.member_id));
             }
             (Command::SyncGroup(sync), Reply::SyncGroup(synced)) => {
+                self.check_incarnation(&sync.member_id);
                 for index in &synced.assignment {
                     let place = (sync.group_id.clone(), i32::from(*index));
                     // A static member owns what its former self owned.
@@ -145,7 +153,9 @@ impl Checker {
                     assert_eq!(*known, owner, "{place:?} has two owners in generation {}", sync.generation_id);
                 }
             }
+            (Command::Heartbeat(heartbeat), Reply::Heartbeat(_)) => self.check_incarnation(&heartbeat.member_id),
             (Command::OffsetCommit(commit), Reply::OffsetCommit(_)) => {
+                self.check_incarnation(&commit.member_id);
                 self.commits += 1;
                 for partition in &commit.topics[0].partitions {
                     let place = (commit.group_id.clone(), partition.partition_index);
@@ -155,5 +165,9 @@ impl Checker {
             }
             (_, _) => {}
         }
+    }
+
+    fn check_incarnation(&self, member_id: &str) {
+        assert!(!self.fenced.contains(member_id), "{member_id} is told all is well, but another has taken its place");
     }
 }

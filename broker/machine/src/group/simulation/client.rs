@@ -35,6 +35,7 @@ pub(super) struct Client {
     pub(super) group_id: String,
     pub(super) instance_id: Option<String>,
     api_version: i16,
+    session_timeout_ms: i32,
     pub(super) phase: Phase,
     pub(super) member_id: String,
     pub(super) generation_id: i32,
@@ -58,6 +59,7 @@ impl Client {
             group_id: group_id(index),
             instance_id,
             api_version: if random.index_below(3) == 0 { 3 } else { 9 },
+            session_timeout_ms: if random.index_below(2) == 0 { 10_000 } else { 45_000 },
             phase: Phase::Joining,
             member_id: String::new(),
             generation_id: -1,
@@ -150,7 +152,8 @@ impl Client {
                 for position in self.positions.values_mut() {
                     *position += i64::try_from(random.index_below(4)).unwrap();
                 }
-                if now_ms >= self.next_heartbeat_ms {
+                // Who has slept for long may do either first.
+                if now_ms >= self.next_heartbeat_ms && random.index_below(2) == 0 {
                     self.next_heartbeat_ms = now_ms + HEARTBEAT_MS;
                     return Some(self.heartbeat());
                 }
@@ -167,7 +170,7 @@ impl Client {
         Command::JoinGroup(JoinGroup {
             api_version: self.api_version,
             group_id: self.group_id.clone(),
-            session_timeout_ms: 10_000,
+            session_timeout_ms: self.session_timeout_ms,
             rebalance_timeout_ms: 15_000,
             member_id: self.member_id.clone(),
             group_instance_id: self.instance_id.clone(),
@@ -233,22 +236,25 @@ impl Client {
         if self.phase == Phase::Down {
             return None;
         }
-        let error = error_of(&reply);
-        match error {
-            ErrorCode::None => return self.go_on(now_ms, reply),
-            ErrorCode::MemberIdRequired => {
-                let Reply::JoinGroup(reply) = reply else { panic!("only JoinGroup gives ids: {reply:?}") };
-                self.member_id = reply.member_id;
-                return Some(self.join());
-            }
-            ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration => self.forget(),
-            ErrorCode::FencedInstanceId => self.crash(),
-            ErrorCode::RebalanceInProgress => return self.give_up_partitions(command),
-            ErrorCode::NotCoordinator | ErrorCode::CoordinatorLoadInProgress => {
-                self.asleep_until_ms = self.asleep_until_ms.max(now_ms + RETRY_MS);
-            }
-            #[expect(clippy::wildcard_enum_match_arm, reason = "there are too many others to name")]
-            other => panic!("{other} to {command:?} of {self:?}"),
+        let is = |errors: &[ErrorCode]| errors.contains(&error_of(&reply));
+        if is(&[ErrorCode::None]) {
+            return self.go_on(now_ms, reply);
+        }
+        if is(&[ErrorCode::RebalanceInProgress]) {
+            return self.give_up_partitions(command);
+        }
+        if is(&[ErrorCode::UnknownMemberId, ErrorCode::IllegalGeneration]) {
+            self.forget();
+        } else if is(&[ErrorCode::FencedInstanceId]) {
+            self.crash();
+        } else if is(&[ErrorCode::NotCoordinator]) {
+            self.asleep_until_ms = self.asleep_until_ms.max(now_ms + RETRY_MS);
+        } else {
+            let Reply::JoinGroup(JoinGroupReply { error: ErrorCode::MemberIdRequired, member_id, .. }) = reply else {
+                panic!("{reply:?} to {command:?} of {self:?}");
+            };
+            self.member_id = member_id;
+            return Some(self.join());
         }
         None
     }

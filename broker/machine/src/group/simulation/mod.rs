@@ -58,7 +58,7 @@ struct World {
     log: Vec<GroupRecord>,
     committed_end: usize,
     next_request: u64,
-    in_flight: BTreeMap<RequestId, (usize, u64)>,
+    in_flight: BTreeMap<RequestId, (usize, u64, Command)>,
     clients: Vec<Client>,
     checker: Checker,
 }
@@ -154,7 +154,7 @@ impl World {
                 }
                 let request = RequestId(self.next_request);
                 self.next_request += 1;
-                self.in_flight.insert(request, (client, serial));
+                self.in_flight.insert(request, (client, serial, command.clone()));
                 self.coordinator.handle(self.now(), request, command);
                 self.carry_out();
             }
@@ -185,16 +185,15 @@ impl World {
                     let (coordinator, end_offset) = (self.coordinators, self.log.len());
                     self.at(delay_ms, Event::Committed { coordinator, end_offset });
                 }
-                Effect::Reply { request, reply } => {
-                    let (client, serial) = self.in_flight.remove(&request).expect("one reply per request");
-                    self.send_reply(client, serial, reply);
-                }
+                Effect::Reply { request, reply } => self.send_reply(request, reply),
             }
         }
         self.coordinator.verify();
     }
 
-    fn send_reply(&mut self, client: usize, serial: u64, reply: Reply) {
+    fn send_reply(&mut self, request: RequestId, reply: Reply) {
+        let (client, serial, command) = self.in_flight.remove(&request).expect("one reply per request");
+        self.checker.answered(&command, &reply);
         let is_lost = !self.is_calm() && self.one_in(60);
         if !is_lost {
             let delay_ms = self.below(DELAY_MS);
@@ -231,7 +230,6 @@ impl World {
         let now_ms = self.now_ms;
         let member = &mut self.clients[client];
         let Some(command) = member.end_request(serial) else { return };
-        self.checker.answered(member, &command, &reply);
         if let Some(next) = member.hear(now_ms, &command, reply) {
             self.send(client, next);
         }
@@ -252,7 +250,7 @@ impl World {
                 }
             }
             6 => {
-                let ms = self.below(25_000);
+                let ms = self.below(50_000);
                 self.clients[client].pause(self.now_ms + ms);
             }
             7 => self.start_twin(client),
@@ -288,8 +286,7 @@ impl World {
         let next = self.load(kept);
         let told = std::mem::replace(&mut self.coordinator, next).unload(ErrorCode::NotCoordinator);
         for (request, reply) in told {
-            let (client, serial) = self.in_flight.remove(&request).expect("one reply per request");
-            self.send_reply(client, serial, reply);
+            self.send_reply(request, reply);
         }
         assert!(self.in_flight.is_empty(), "everybody who waited is told: {:?}", self.in_flight);
         self.carry_out();
