@@ -41,6 +41,9 @@ impl GroupCoordinator {
         }
         let mut names = BTreeSet::new();
         join.protocols.retain(|protocol| names.insert(protocol.name.clone()));
+        if matches!(self.group(&join.group_id), Some(group @ Group::Consumer(_)) if !group.is_empty()) {
+            return self.join_consumer_group(request, &join);
+        }
         if let Err(error) = self.make_way_for_classic_group(&join.group_id) {
             return self.fail_join(request, "", error);
         }
@@ -65,14 +68,13 @@ impl GroupCoordinator {
         self.reply(request, Reply::JoinGroup(JoinGroupReply::failed(member_id, error)));
     }
 
-    /// A consumer group without members gives its name to a classic one; one with members keeps it.
+    /// A consumer group without members gives its name to a classic one.
     fn make_way_for_classic_group(&mut self, group_id: &str) -> Result<(), ErrorCode> {
         match self.group(group_id) {
-            Some(group @ Group::Consumer(_)) if group.is_empty() => {
+            Some(group @ Group::Consumer(_)) => {
                 let tombstones = group.tombstones(group_id);
                 self.append_and_replay(tombstones).map_err(ErrorCode::from)
             }
-            Some(Group::Consumer(_)) => Err(ErrorCode::InconsistentGroupProtocol),
             Some(Group::Classic(_)) | None => Ok(()),
         }
     }
@@ -320,7 +322,7 @@ impl ClassicGroup {
             && protocols.iter().any(|protocol| is_common(&protocol.name))
     }
 
-    fn count_protocols(&mut self, protocols: &[GroupProtocol], is_added: bool) {
+    pub(super) fn count_protocols(&mut self, protocols: &[GroupProtocol], is_added: bool) {
         for protocol in protocols {
             let count = self.supported.entry(protocol.name.clone()).or_default();
             *count = if is_added { *count + 1 } else { count.saturating_sub(1) };

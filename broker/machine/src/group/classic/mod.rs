@@ -16,6 +16,7 @@
 
 mod describe;
 mod join;
+mod migrate;
 mod rebalance;
 mod record;
 mod session;

@@ -20,7 +20,8 @@ impl GroupCoordinator {
             Some((Group::Classic(group), mut context)) => {
                 group.heartbeat(&mut context, heartbeat).err().unwrap_or(ErrorCode::None)
             }
-            Some((Group::Consumer(_), _)) | None => ErrorCode::UnknownMemberId,
+            Some((Group::Consumer(_), _)) => self.heartbeat_of_classic_member(heartbeat),
+            None => ErrorCode::UnknownMemberId,
         }
     }
 
@@ -30,9 +31,8 @@ impl GroupCoordinator {
         }
         let members = match self.group_mut(&leave.group_id) {
             Some((Group::Classic(group), mut context)) => group.leave(&mut context, &leave.members),
-            Some((Group::Consumer(_), _)) | None => {
-                leave.members.iter().map(|member| LeftMember::new(member, ErrorCode::UnknownMemberId)).collect()
-            }
+            Some((Group::Consumer(_), _)) => return Reply::LeaveGroup(self.leave_by_classic_protocol(leave)),
+            None => leave.members.iter().map(|member| LeftMember::new(member, ErrorCode::UnknownMemberId)).collect(),
         };
         Reply::LeaveGroup(LeaveGroupReply { error: ErrorCode::None, members })
     }

@@ -17,10 +17,12 @@ impl GroupCoordinator {
     pub(in super::super) fn sync_group(&mut self, request: RequestId, sync: SyncGroup) {
         let error = if sync.group_id.is_empty() {
             ErrorCode::InvalidGroupId
-        } else if let Some((Group::Classic(group), mut context)) = self.group_mut(&sync.group_id) {
-            return group.sync(&mut context, request, sync);
         } else {
-            ErrorCode::UnknownMemberId
+            match self.group_mut(&sync.group_id) {
+                Some((Group::Classic(group), mut context)) => return group.sync(&mut context, request, sync),
+                Some((Group::Consumer(_), _)) => return self.sync_in_consumer_group(request, &sync),
+                None => ErrorCode::UnknownMemberId,
+            }
         };
         self.reply(request, Reply::SyncGroup(SyncGroupReply::failed(error)));
     }

@@ -48,6 +48,8 @@ pub enum ConsumerGroupError {
     UnsupportedVersion,
     #[error("the protocols of the member do not fit those of the group")]
     InconsistentGroupProtocol,
+    #[error("the member is to join with the id `{member_id}`")]
+    MemberIdRequired { member_id: String },
     #[error("a rebalance is in progress")]
     RebalanceInProgress,
     #[error("the member does not use the classic protocol")]
@@ -77,6 +79,7 @@ impl From<&ConsumerGroupError> for ErrorCode {
             ConsumerGroupError::StaleMemberEpoch { .. } => Self::StaleMemberEpoch,
             ConsumerGroupError::IllegalGeneration { .. } => Self::IllegalGeneration,
             ConsumerGroupError::UnsupportedVersion => Self::UnsupportedVersion,
+            ConsumerGroupError::MemberIdRequired { .. } => Self::MemberIdRequired,
             ConsumerGroupError::InconsistentGroupProtocol => Self::InconsistentGroupProtocol,
             ConsumerGroupError::RebalanceInProgress => Self::RebalanceInProgress,
         }

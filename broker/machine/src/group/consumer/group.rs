@@ -145,6 +145,14 @@ impl ConsumerGroup {
         Replayed::Present
     }
 
+    /// Takes over records that do not remove the group.
+    pub fn replay_all(&mut self, changes: &[Change]) {
+        for change in changes {
+            let replayed = self.replay(change);
+            debug_assert_eq!(replayed, Replayed::Present);
+        }
+    }
+
     fn replay_member_removed(&mut self, member_id: &Arc<str>) {
         self.targets.remove(member_id);
         if let Some(member) = self.members.remove(member_id) {
@@ -305,13 +313,13 @@ impl ConsumerGroup {
         &self.assignor_counts
     }
 
-    #[expect(dead_code, reason = "asked when members of the classic protocol join, which they cannot yet")]
-    pub fn classic_member_count(&self) -> usize {
-        self.classic_member_count
+    /// Whether all members speak the classic protocol, these left aside.
+    pub fn is_classic_without(&self, others: &[&Member]) -> bool {
+        let classic = others.iter().filter(|member| member.uses_classic_protocol()).count();
+        self.classic_member_count - classic == self.members.len() - others.len()
     }
 
     /// Whether every member of the classic protocol supports one of its assignors.
-    #[expect(dead_code, reason = "asked when members of the classic protocol join, which they cannot yet")]
     pub fn supports_classic_protocol(&self, name: &str) -> bool {
         self.classic_protocol_counts.get(name).copied().unwrap_or(0) == self.classic_member_count
     }

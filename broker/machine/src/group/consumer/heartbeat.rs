@@ -79,7 +79,7 @@ pub(super) enum RegexUpdate {
     Resolved,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
     fn find_member(
         &mut self,
         request: &ConsumerGroupHeartbeat,
@@ -146,9 +146,10 @@ impl Plan<'_> {
     }
 
     /// The member with an instance id, if it is the one that asks.
-    pub(super) fn static_member(&self, member_id: &str, instance_id: &str) -> Result<&Member, ConsumerGroupError> {
+    pub(super) fn static_member(&self, member_id: &str, instance_id: &str) -> Result<&'a Member, ConsumerGroupError> {
         let unknown = || ConsumerGroupError::UnknownInstanceId { instance_id: instance_id.to_owned() };
-        let member = self.group.static_member(instance_id).ok_or_else(unknown)?;
+        let group = self.group;
+        let member = group.static_member(instance_id).ok_or_else(unknown)?;
         if *member.member_id != *member_id {
             let owner = member.member_id.clone();
             return Err(ConsumerGroupError::FencedInstanceId { instance_id: instance_id.to_owned(), owner });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::ConsumerGroupError;
 use super::group::ConsumerGroup;
 use super::member::{Member, MemberState, STATIC_LEAVE_EPOCH};
-use super::plan::{Environment, Outcome, Plan, TimerKind};
+use super::plan::{Downgrade, Environment, Outcome, Plan, TimerKind};
 use super::records::{Change, GroupEpoch, TargetEpoch};
 use super::request::{ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply};
 
@@ -64,6 +64,11 @@ impl Plan<'_> {
             return;
         }
         let group = self.group;
+        if may_downgrade(group, &self.environment, members) {
+            let leaving = members.iter().map(|member| member.member_id.clone()).collect();
+            self.downgrade = Some(Downgrade { leaving, rebalances: true });
+            return;
+        }
         for member in members {
             self.remove_member(&member.member_id);
         }
@@ -90,6 +95,12 @@ impl Plan<'_> {
         self.changes.push(Change::TargetMember { member_id: member_id(), assignment: None });
         self.changes.push(Change::Member { member_id: member_id(), subscription: None });
     }
+}
+
+/// Whether the group becomes a classic one when these members go: it has others, and all of them speak the classic protocol.
+fn may_downgrade(group: &ConsumerGroup, environment: &Environment<'_>, leaving: &[&Member]) -> bool {
+    let left = group.member_count() - leaving.len();
+    left > 0 && group.is_classic_without(leaving) && environment.allows_downgrade_of(left)
 }
 
 /// Expressions that nobody else has.

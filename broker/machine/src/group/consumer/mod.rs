@@ -16,6 +16,8 @@
 //! | [`member`] | a member's subscription and its current assignment |
 //! | [`heartbeat`] | joining, heartbeats, resolved regular expressions |
 //! | [`leave`] | leaving, timeouts, removal |
+//! | [`classic`] | members that speak the classic protocol |
+//! | [`convert`] | a classic group becomes a consumer group, and the reverse |
 //! | [`reconcile`] | a member's step towards its target |
 //! | [`target`] | the target assignment |
 //! | [`regex`] | subscriptions by regular expression |
@@ -24,8 +26,11 @@
 //! | [`describe`] | ConsumerGroupDescribe |
 //! | [`records`] | what is logged |
 
+pub mod classic;
+pub mod convert;
 mod coordinate;
 pub mod describe;
+mod embedded;
 pub mod error;
 pub mod group;
 pub mod heartbeat;

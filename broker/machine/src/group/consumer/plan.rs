@@ -21,6 +21,16 @@ pub struct Environment<'a> {
     pub topics: &'a Topics,
     /// The group's own.
     pub settings: &'a ConsumerGroupSettings,
+    /// Most members of a classic group.
+    pub classic_max_size: i32,
+}
+
+impl Environment<'_> {
+    /// Whether a group of so many members may become a classic one.
+    pub(super) fn allows_downgrade_of(&self, member_count: usize) -> bool {
+        let max = usize::try_from(self.classic_max_size).unwrap_or(0);
+        self.settings.migration_policy.is_downgrade_enabled() && member_count <= max
+    }
 }
 
 /// A timer of one member. Each kind runs once at most per member; starting it again replaces it.
@@ -40,6 +50,12 @@ pub enum TimerKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Schedule {
+        member_id: Arc<str>,
+        kind: TimerKind,
+        delay_ms: i32,
+    },
+    /// Leaves a timer that runs as it is.
+    ScheduleIfAbsent {
         member_id: Arc<str>,
         kind: TimerKind,
         delay_ms: i32,
@@ -65,6 +81,17 @@ pub struct Outcome<R> {
     /// To be logged as one, and replayed.
     pub changes: Vec<Change>,
     pub effects: Vec<Effect>,
+    /// The group becomes a classic one, once `changes` are replayed: all its members speak that protocol.
+    pub downgrade: Option<Downgrade>,
+}
+
+/// How a group becomes a classic one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Downgrade {
+    /// Members that go with the change.
+    pub leaving: BTreeSet<Arc<str>>,
+    /// Whether the members have to join anew.
+    pub rebalances: bool,
 }
 
 /// Changes as they accumulate. The group itself stays as it is until they are replayed.
@@ -74,6 +101,7 @@ pub(super) struct Plan<'a> {
     pub(super) environment: Environment<'a>,
     pub(super) changes: Vec<Change>,
     pub(super) effects: Vec<Effect>,
+    pub(super) downgrade: Option<Downgrade>,
 }
 
 /// One step of one member.
@@ -87,15 +115,19 @@ pub(super) struct Reconciliation<'r> {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(group: &'a ConsumerGroup, environment: Environment<'a>) -> Self {
-        Self { group, environment, changes: Vec::new(), effects: Vec::new() }
+        Self { group, environment, changes: Vec::new(), effects: Vec::new(), downgrade: None }
     }
 
     pub(super) fn into_outcome<R>(self, reply: R) -> Outcome<R> {
-        Outcome { reply, changes: self.changes, effects: self.effects }
+        Outcome { reply, changes: self.changes, effects: self.effects, downgrade: self.downgrade }
     }
 
     pub(super) fn schedule(&mut self, member_id: &Arc<str>, kind: TimerKind, delay_ms: i32) {
         self.effects.push(Effect::Schedule { member_id: member_id.clone(), kind, delay_ms });
+    }
+
+    pub(super) fn schedule_if_absent(&mut self, member_id: &Arc<str>, kind: TimerKind, delay_ms: i32) {
+        self.effects.push(Effect::ScheduleIfAbsent { member_id: member_id.clone(), kind, delay_ms });
     }
 
     pub(super) fn cancel(&mut self, member_id: &Arc<str>, kind: TimerKind) {

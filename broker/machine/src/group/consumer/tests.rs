@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 mod coordinator;
 mod membership;
+mod migration;
 mod reconciliation;
 mod simulation;
 
@@ -102,7 +103,12 @@ impl Bench {
     }
 
     pub(super) fn environment(&self) -> Environment<'_> {
-        Environment { wall_ms: self.wall_ms, topics: &self.topics, settings: &self.settings }
+        Environment {
+            wall_ms: self.wall_ms,
+            topics: &self.topics,
+            settings: &self.settings,
+            classic_max_size: i32::MAX,
+        }
     }
 
     pub(super) fn heartbeat(
@@ -110,7 +116,12 @@ impl Bench {
         request: &ConsumerGroupHeartbeat,
     ) -> Result<ConsumerGroupHeartbeatReply, ConsumerGroupError> {
         request.validate(&self.settings)?;
-        let environment = Environment { wall_ms: self.wall_ms, topics: &self.topics, settings: &self.settings };
+        let environment = Environment {
+            wall_ms: self.wall_ms,
+            topics: &self.topics,
+            settings: &self.settings,
+            classic_max_size: i32::MAX,
+        };
         let outcome = match request.member_epoch {
             ..0 => handle_leave(&self.group, environment, request),
             0.. => handle_heartbeat(&self.group, environment, request),
@@ -158,6 +169,10 @@ impl Bench {
             match effect {
                 Effect::Schedule { member_id, kind, delay_ms } => {
                     self.timers.insert((member_id, kind), self.wall_ms + i64::from(delay_ms));
+                }
+                Effect::ScheduleIfAbsent { member_id, kind, delay_ms } => {
+                    let deadline = self.wall_ms + i64::from(delay_ms);
+                    self.timers.entry((member_id, kind)).or_insert(deadline);
                 }
                 Effect::Cancel { member_id, kind } => drop(self.timers.remove(&(member_id, kind))),
                 Effect::Hashed { group_epoch } => self.group.set_hashed(self.topics.version(), group_epoch),
