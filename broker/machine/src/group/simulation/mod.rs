@@ -186,6 +186,9 @@ impl World {
                     self.at(delay_ms, Event::Committed { coordinator, end_offset });
                 }
                 Effect::Reply { request, reply } => self.send_reply(request, reply),
+                Effect::ResolveRegexes { .. } => {
+                    panic!("no client of the simulation subscribes by a regular expression")
+                }
             }
         }
         self.coordinator.verify();
