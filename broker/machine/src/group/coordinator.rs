@@ -16,7 +16,7 @@ use super::reply::Reply;
 use super::settings::GroupSettings;
 use super::state::Group;
 use crate::metadata::{MetadataDelta, MetadataImage};
-use crate::timing_wheel::{TimerId, TimingWheel};
+use crate::timing_wheel::TimingWheel;
 
 /// All groups of one partition of `__consumer_offsets`.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct GroupCoordinator {
     groups: BTreeMap<Arc<str>, Group>,
     offsets: Offsets,
     timers: TimingWheel<Timer>,
-    expiration_timer: Option<TimerId>,
+    /// Where the check for expired offsets goes on, if it is under way.
+    expiration_cursor: Option<Arc<str>>,
     output: Output,
 }
 
@@ -44,7 +45,7 @@ impl GroupCoordinator {
             groups: BTreeMap::new(),
             offsets: Offsets::default(),
             timers: TimingWheel::new(now.timer_ms),
-            expiration_timer: None,
+            expiration_cursor: None,
             output: Output::default(),
         }
     }
@@ -75,9 +76,11 @@ impl GroupCoordinator {
         }
     }
 
-    /// A control batch that ends the producer's transaction.
-    pub fn replay_end_transaction(&mut self, producer_id: i64, is_committed: bool) {
+    /// A control record that ends the producer's transaction: of the log, or, of a coordinator that serves, just appended
+    /// by who ends transactions.
+    pub fn replay_end_transaction(&mut self, record_offset: i64, producer_id: i64, is_committed: bool) {
         self.offsets.replay_end_transaction(producer_id, is_committed);
+        self.output.pass_over(record_offset);
     }
 
     /// The whole log has been replayed; the next record goes to `log_end_offset`. Sessions of members begin anew.
@@ -92,8 +95,7 @@ impl GroupCoordinator {
                 Group::Consumer(group) => group.finish_loading(&mut context, self.topics.image()),
             }
         }
-        let interval_ms = context.settings.offsets_retention_check_interval_ms;
-        schedule_expiration(&mut context, &mut self.expiration_timer, interval_ms);
+        self.schedule_expiration(self.settings.offsets_retention_check_interval_ms);
         self.output.release();
     }
 
@@ -157,12 +159,7 @@ impl GroupCoordinator {
         self.advance(now);
         while let Some(timer) = self.timers.poll_due() {
             match timer {
-                Timer::OffsetExpiration => {
-                    self.expire_offsets();
-                    let interval_ms = self.settings.offsets_retention_check_interval_ms;
-                    let deadline_ms = now.timer_ms.saturating_add(u64::try_from(interval_ms).unwrap_or(u64::MAX));
-                    self.expiration_timer = Some(self.timers.insert(deadline_ms, timer));
-                }
+                Timer::OffsetExpiration => self.expire_some_offsets(),
                 Timer::ClassicSession { group_id, member_id } => self.expire_classic_session(&group_id, &member_id),
                 Timer::ClassicJoin { group_id } => self.expire_classic_join(&group_id),
                 Timer::ClassicSync { group_id } => self.expire_classic_sync(&group_id),
@@ -244,11 +241,6 @@ pub fn append_error(error: ErrorCode) -> ErrorCode {
     told.iter().find(|(of_log, _)| *of_log == error).map_or(error, |(_, of_group)| *of_group)
 }
 
-fn schedule_expiration(context: &mut Context<'_>, slot: &mut Option<TimerId>, interval_ms: i64) {
-    let interval_ms = i32::try_from(interval_ms).unwrap_or(i32::MAX);
-    context.schedule(slot, interval_ms, Timer::OffsetExpiration);
-}
-
 /// What the groups' own files use.
 impl GroupCoordinator {
     pub(super) fn now(&self) -> Now {
@@ -318,6 +310,19 @@ impl GroupCoordinator {
                 }
             }
         }
+    }
+
+    /// The next part of the check for expired offsets, and when the one after that is due.
+    fn expire_some_offsets(&mut self) {
+        let cursor = self.expiration_cursor.take();
+        self.expiration_cursor = self.expire_offsets(cursor);
+        let is_done = self.expiration_cursor.is_none();
+        self.schedule_expiration(if is_done { self.settings.offsets_retention_check_interval_ms } else { 1 });
+    }
+
+    fn schedule_expiration(&mut self, delay_ms: i64) {
+        let delay_ms = u64::try_from(delay_ms).unwrap_or(0);
+        self.timers.insert(self.now.timer_ms.saturating_add(delay_ms), Timer::OffsetExpiration);
     }
 
     pub(super) fn put_group(&mut self, group_id: &str, group: Group) {

@@ -134,6 +134,11 @@ impl Harness {
         self.timer_ms = timer_ms;
     }
 
+    /// Whoever ends transactions has written the marker; in the log of this harness nothing stands for it.
+    pub(super) fn end_transaction(&mut self, producer_id: i64, is_committed: bool) {
+        self.coordinator.replay_end_transaction(-1, producer_id, is_committed);
+    }
+
     /// What has been appended since the last call.
     pub(super) fn take_records(&mut self) -> Vec<GroupRecord> {
         std::mem::take(&mut self.fresh)

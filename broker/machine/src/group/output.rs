@@ -74,6 +74,11 @@ impl Output {
         self.committed_end_offset = log_end_offset;
     }
 
+    /// Somebody else has written there.
+    pub(super) fn pass_over(&mut self, record_offset: i64) {
+        self.log_end_offset = self.log_end_offset.max(record_offset.saturating_add(1));
+    }
+
     /// One batch. Gives the offset of its first record.
     pub(super) fn append(
         &mut self,

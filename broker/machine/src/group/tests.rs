@@ -29,6 +29,22 @@ fn replies_wait_for_the_records_they_tell_of() {
 }
 
 #[test]
+fn records_follow_markers_of_transactions() {
+    // Rule: a marker that somebody else wrote takes an offset, and replies wait for it like for any other record.
+    let now = Now { timer_ms: 0, wall_ms: 0 };
+    let mut coordinator = GroupCoordinator::new(GroupSettings::default(), Default::default(), now);
+    coordinator.finish_loading(now, 10);
+    coordinator.replay_end_transaction(10, 40, true);
+    coordinator.handle(now, RequestId(1), Command::OffsetCommit(commit(7)));
+    let Some(Effect::Append { base_offset, .. }) = coordinator.poll_effect() else { panic!("a commit is logged") };
+    assert_eq!(base_offset, 11);
+    coordinator.handle_committed(11);
+    assert_eq!(coordinator.poll_effect(), None);
+    coordinator.handle_committed(12);
+    assert!(matches!(coordinator.poll_effect(), Some(Effect::Reply { request: RequestId(1), .. })));
+}
+
+#[test]
 fn nothing_is_decided_before_the_log_is_read() {
     // Rule: a loading coordinator refuses, but lets heartbeats pass, so that no member thinks it has been thrown out.
     let now = Now { timer_ms: 5, wall_ms: 6 };

@@ -11,6 +11,7 @@
 //! A commit that named its retention time expires by that. Nothing expires that an open transaction has an offset for. A group
 //! without members goes with its last offset.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use walser_protocol::ErrorCode;
@@ -23,6 +24,9 @@ use super::super::reply::{DeletedGroup, OffsetDeleteReply, PartitionErrors, Topi
 use super::{OffsetKey, Offsets};
 
 const MS_PER_MINUTE: i64 = 60_000;
+/// Groups and offsets that one step of the check for expired ones looks at, but for the rest of the last group: about a tenth of
+/// a millisecond.
+const EXPIRY_STEPS: usize = 1_000;
 
 impl GroupCoordinator {
     pub(in super::super) fn offset_delete(&mut self, delete: &OffsetDelete) -> OffsetDeleteReply {
@@ -97,13 +101,22 @@ impl GroupCoordinator {
         self.append_and_replay_in_batches(records);
     }
 
-    /// Removes what has expired, and groups that have nothing left.
-    pub(in super::super) fn expire_offsets(&mut self) {
+    /// Removes what has expired, and groups that have nothing left; of some groups, from `first` on. Gives the group to go on
+    /// with, or `None` when it has seen them all: a million offsets at once would hold up everybody.
+    pub(in super::super) fn expire_offsets(&mut self, first: Option<Arc<str>>) -> Option<Arc<str>> {
         let now_ms = self.now().wall_ms;
         let retention_ms = i64::from(self.settings().offsets_retention_minutes) * MS_PER_MINUTE;
         let mut records = Vec::new();
-        for (group_id, group) in self.groups() {
+        let mut looked_at = 0;
+        let mut next = None;
+        let from = first.map_or(Bound::Unbounded, Bound::Included);
+        for (group_id, group) in self.groups().range::<Arc<str>, _>((from, Bound::Unbounded)) {
+            if looked_at >= EXPIRY_STEPS {
+                next = Some(group_id.clone());
+                break;
+            }
             let expired = expired_of(self.offsets(), group_id, group, now_ms, retention_ms);
+            looked_at += 1 + expired.looked_at;
             let is_all_gone = expired.is_all && !self.offsets().has_pending(group_id);
             records.extend(expired.tombstones);
             if is_all_gone && group.is_empty() {
@@ -111,11 +124,13 @@ impl GroupCoordinator {
             }
         }
         self.append_and_replay_in_batches(records);
+        next
     }
 }
 
 struct Expired {
     tombstones: Vec<GroupRecord>,
+    looked_at: usize,
     /// Nothing is left.
     is_all: bool,
 }
@@ -127,7 +142,7 @@ fn expired_of(
     now_ms: i64,
     retention_ms: i64,
 ) -> Expired {
-    let mut expired = Expired { tombstones: Vec::new(), is_all: true };
+    let mut expired = Expired { tombstones: Vec::new(), looked_at: 0, is_all: true };
     let Some(topics) = offsets.committed_of(group_id) else { return expired };
     let Some(expires_from) = group.offsets_expire_from() else {
         expired.is_all = false;
@@ -138,6 +153,7 @@ fn expired_of(
             expired.is_all = false;
             continue;
         }
+        expired.looked_at += partitions.len();
         for (partition_index, committed) in partitions {
             let key = OffsetKey { group_id, topic, partition_index: *partition_index };
             if expires_from.is_expired(&committed.value, now_ms, retention_ms) && !offsets.is_pending(key) {

@@ -182,12 +182,12 @@ fn offsets_of_open_transactions_are_not_stable() {
     assert_eq!(reply.topics[0].partitions, [FetchedOffset::none(0, ErrorCode::UnstableOffsetCommit)]);
     let reply = harness.fetch(OffsetFetch { require_stable: false, ..stable });
     assert_eq!(reply.topics[0].partitions[0].committed_offset, 7);
-    harness.coordinator.replay_end_transaction(40, true);
-    harness.coordinator.replay_end_transaction(41, false);
+    harness.end_transaction(40, true);
+    harness.end_transaction(41, false);
     assert_eq!((harness.offset(GROUP, 0), harness.offset(GROUP, 1)), (8, -1));
     harness.coordinator.replay(3, Some(42), record(GROUP, TOPIC, 0, Some(value(9))));
     harness.coordinator.replay(4, None, record(GROUP, TOPIC, 0, Some(value(10))));
-    harness.coordinator.replay_end_transaction(42, true);
+    harness.end_transaction(42, true);
     assert_eq!(harness.offset(GROUP, 0), 10);
 }
 
@@ -300,9 +300,31 @@ fn a_commit_may_name_its_retention() {
     harness.coordinator.replay(1, Some(40), record(GROUP, TOPIC, 0, Some(value(8))));
     harness.pass(1_200_001);
     assert_eq!(harness.take_records(), []);
-    harness.coordinator.replay_end_transaction(40, false);
+    harness.end_transaction(40, false);
     harness.pass(600_000);
     assert_eq!(harness.take_records(), [tombstone(TOPIC, 0), removed(GROUP)]);
+}
+
+#[test]
+fn many_offsets_expire_step_by_step() {
+    // Rule: the check goes on a millisecond later where it has looked at enough, and in the end has seen every group.
+    let mut harness = Harness::new();
+    for group in 0..5 {
+        let offsets: Vec<(i32, i64)> = (0..300).map(|index| (index, 1)).collect();
+        let topics = vec![committed_topic(TOPIC, TOPIC_ID, &offsets)];
+        harness.commit(OffsetCommit { group_id: format!("g{group}"), topics, ..commit(0) });
+    }
+    harness.pass(7 * DAY_MS - 1);
+    harness.take_records();
+    let mut next_step = || {
+        let due_ms = harness.coordinator.next_deadline_ms().expect("a check is always due");
+        harness.pass(due_ms - harness.timer_ms);
+        harness.take_records().len()
+    };
+    let first = (0..3).map(|_| next_step()).find(|count| *count > 0).unwrap_or(0);
+    assert!((1_000..1_500).contains(&first), "{first}");
+    assert_eq!(first + next_step(), 5 * 301);
+    assert_eq!(harness.list(&[], &[]), []);
 }
 
 #[test]
