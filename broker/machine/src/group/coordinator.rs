@@ -11,7 +11,7 @@ use super::consumer::{Change, ConsumerGroup, Replayed, Topics};
 use super::context::{Context, Now, Timer};
 use super::offsets::{OffsetKey, Offsets};
 use super::output::{AppendRefused, Effect, Output};
-use super::record::{GroupRecord, OffsetCommitValue};
+use super::record::{GroupRecord, OffsetCommitRef, OffsetCommitValue, RecordError};
 use super::reply::Reply;
 use super::settings::GroupSettings;
 use super::state::Group;
@@ -34,7 +34,7 @@ pub struct GroupCoordinator {
 }
 
 impl GroupCoordinator {
-    /// Loads: every record of the log goes to [`Self::replay`], then [`Self::finish_loading`] begins the service. Until then
+    /// Loads: every record of the log goes to [`Self::replay_encoded`], then [`Self::finish_loading`] begins the service. Until then
     /// commands are refused.
     pub fn new(settings: GroupSettings, image: Arc<MetadataImage>, now: Now) -> Self {
         Self {
@@ -48,6 +48,25 @@ impl GroupCoordinator {
             expiration_cursor: None,
             output: Output::default(),
         }
+    }
+
+    /// A record as the log has it, and the producer of its transaction where its batch is of one. Kinds of records that this
+    /// program does not know change nothing, nor does one that cannot be read.
+    pub fn replay_encoded(
+        &mut self,
+        record_offset: i64,
+        producer_id: Option<i64>,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<(), RecordError> {
+        if let Some(commit) = OffsetCommitRef::decode(key, value)? {
+            let OffsetCommitRef { group_id, topic, partition_index, value } = commit;
+            let key = OffsetKey { group_id, topic, partition_index };
+            self.replay_offset_commit(record_offset, producer_id, key, value);
+        } else if let Some(record) = GroupRecord::decode(key, value)? {
+            self.replay(record_offset, producer_id, record);
+        }
+        Ok(())
     }
 
     /// A record of the log, and the producer of its transaction where its batch is of one.

@@ -6,7 +6,7 @@
 //!                       ▼ └── replay: records change the state, at once and again when the log is loaded
 //! ```
 //!
-//! The driver owns the partition. It feeds a new coordinator every record of the log ([`GroupCoordinator::replay`],
+//! The driver owns the partition. It feeds a new coordinator every record of the log ([`GroupCoordinator::replay_encoded`],
 //! [`GroupCoordinator::replay_end_transaction`]) and says when that was all ([`GroupCoordinator::finish_loading`]). From then on it passes
 //! commands, ticks and metadata in, and carries out, in order, what [`GroupCoordinator::poll_effect`] gives:
 //!

@@ -183,7 +183,12 @@ fn entry<'m, T>(groups: &'m mut Groups<T>, key: OffsetKey<'_>) -> std::collectio
 }
 
 fn put<T>(groups: &mut Groups<T>, key: OffsetKey<'_>, value: T) {
-    entry(groups, key).insert_entry(value);
+    // Most commits are to where there was one before.
+    let known = groups.get_mut(key.group_id).and_then(|topics| topics.get_mut(key.topic));
+    match known {
+        Some(partitions) => drop(partitions.insert(key.partition_index, value)),
+        None => drop(entry(groups, key).insert_entry(value)),
+    }
 }
 
 /// Removes the value, and the maps that it leaves empty.

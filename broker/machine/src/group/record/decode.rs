@@ -25,13 +25,42 @@ const CONSUMER_REGEX: i16 = wire::ConsumerGroupRegularExpressionKey::RECORD_TYPE
 /// Every key has this version of its body.
 const KEY_VERSION: i16 = 0;
 
+/// A committed offset, read in place: a log has millions of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) struct OffsetCommitRef<'r> {
+    pub(in super::super) group_id: &'r str,
+    pub(in super::super) topic: &'r str,
+    pub(in super::super) partition_index: i32,
+    pub(in super::super) value: Option<OffsetCommitValue>,
+}
+
+impl<'r> OffsetCommitRef<'r> {
+    /// `Ok(None)` for a record of any other kind.
+    pub(in super::super) fn decode(key: Option<&'r [u8]>, value: Option<&[u8]>) -> Result<Option<Self>, RecordError> {
+        let mut key = Reader::new(key.ok_or(RecordError::NoKey)?);
+        let record_type = key.i16("record_type").map_err(RecordError::Header)?;
+        match record_type {
+            LEGACY_OFFSET_COMMIT | OFFSET_COMMIT => decode_offset_commit(&mut key, value).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
 impl GroupRecord {
     /// `Ok(None)` for a kind this program does not know: newer ones, and those of share and streams groups.
     pub fn decode(key: Option<&[u8]>, value: Option<&[u8]>) -> Result<Option<Self>, RecordError> {
         let mut key = Reader::new(key.ok_or(RecordError::NoKey)?);
         let record_type = key.i16("record_type").map_err(RecordError::Header)?;
         match record_type {
-            LEGACY_OFFSET_COMMIT | OFFSET_COMMIT => decode_offset_commit(&mut key, value).map(Some),
+            LEGACY_OFFSET_COMMIT | OFFSET_COMMIT => {
+                let commit = decode_offset_commit(&mut key, value)?;
+                Ok(Some(Self::OffsetCommit {
+                    group_id: commit.group_id.to_owned(),
+                    topic: commit.topic.to_owned(),
+                    partition_index: commit.partition_index,
+                    value: commit.value,
+                }))
+            }
             GROUP_METADATA => decode_group_metadata(&mut key, value).map(Some),
             CONSUMER_METADATA | CONSUMER_PARTITIONS | CONSUMER_TARGET_METADATA => {
                 decode_of_group(record_type, &mut key, value).map(Some)
@@ -66,7 +95,7 @@ macro_rules! value_of {
     };
 }
 
-fn decode_offset_commit(key: &mut Reader<'_>, value: Option<&[u8]>) -> Result<GroupRecord, RecordError> {
+fn decode_offset_commit<'r>(key: &mut Reader<'r>, value: Option<&[u8]>) -> Result<OffsetCommitRef<'r>, RecordError> {
     let key = key_of!(key, OffsetCommitKey)?;
     let value = value_of!(value, OffsetCommitValue, |value: wire::OffsetCommitValue<'_>| OffsetCommitValue {
         offset: value.offset,
@@ -76,12 +105,7 @@ fn decode_offset_commit(key: &mut Reader<'_>, value: Option<&[u8]>) -> Result<Gr
         expire_timestamp_ms: (value.expire_timestamp != -1).then_some(value.expire_timestamp),
         topic_id: value.topic_id,
     })?;
-    Ok(GroupRecord::OffsetCommit {
-        group_id: key.group.to_owned(),
-        topic: key.topic.to_owned(),
-        partition_index: key.partition,
-        value,
-    })
+    Ok(OffsetCommitRef { group_id: key.group, topic: key.topic, partition_index: key.partition, value })
 }
 
 fn decode_group_metadata(key: &mut Reader<'_>, value: Option<&[u8]>) -> Result<GroupRecord, RecordError> {

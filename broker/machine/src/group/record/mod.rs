@@ -12,6 +12,7 @@ use thiserror::Error;
 use walser_protocol::DecodeError;
 use walser_protocol::types::Uuid;
 
+pub(super) use decode::OffsetCommitRef;
 pub use encode::EncodedRecord;
 
 /// One step of a coordinator's log. `value: None` removes what the key names.

@@ -299,7 +299,9 @@ impl World {
         let image = Arc::new(MetadataImage::default());
         let mut coordinator = GroupCoordinator::new(self.settings.clone(), image, self.now());
         for (offset, record) in (0..).zip(&self.log[..end]) {
-            coordinator.replay(offset, None, record.clone());
+            let encoded = record.encode().expect("it came from bytes");
+            let replayed = coordinator.replay_encoded(offset, None, Some(&encoded.key), encoded.value.as_deref());
+            replayed.expect("it can be read");
         }
         coordinator.finish_loading(self.now(), i64::try_from(end).unwrap());
         coordinator
