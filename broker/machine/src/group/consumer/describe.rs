@@ -1,5 +1,7 @@
 //! ConsumerGroupDescribe.
 
+use walser_protocol::ErrorCode;
+
 use super::group::ConsumerGroup;
 use super::member::Member;
 use super::plan::Environment;
@@ -14,13 +16,14 @@ const MEMBER_TYPE_CONSUMER: i8 = 1;
 /// The group as it is. Partitions of topics that are gone are left out.
 pub fn describe(group: &ConsumerGroup, environment: &Environment<'_>) -> DescribedConsumerGroup {
     DescribedConsumerGroup {
+        error: ErrorCode::None,
+        error_message: None,
         group_id: group.group_id().to_string(),
         group_state: group.state().name().to_owned(),
         group_epoch: group.group_epoch(),
         assignment_epoch: group.target_epoch().epoch,
         assignor_name: preferred_assignor(group, environment, None).name().to_owned(),
         members: group.members().map(|member| describe_member(group, member, environment.topics)).collect(),
-        ..DescribedConsumerGroup::default()
     }
 }
 

@@ -55,11 +55,9 @@ pub fn handle_heartbeat(
 
     let told = request.member_epoch == 0 || request.is_full() || before.current.assigned != member.current.assigned;
     let reply = ConsumerGroupHeartbeatReply {
-        member_id: Some(member.member_id.to_string()),
-        member_epoch: member.current.epoch,
         heartbeat_interval_ms: environment.settings.heartbeat_interval_ms,
         assignment: told.then(|| to_topic_partitions(&member.current.assigned.without_epochs())),
-        ..ConsumerGroupHeartbeatReply::default()
+        ..ConsumerGroupHeartbeatReply::of_member(&member.member_id, member.current.epoch)
     };
     Ok(plan.into_outcome(reply))
 }
@@ -260,8 +258,8 @@ fn updated(known: &Subscription, request: &ConsumerGroupHeartbeat) -> Subscripti
     Subscription {
         instance_id: text(&request.instance_id, &known.instance_id),
         rack_id: text(&request.rack_id, &known.rack_id),
-        client_id: request.client_id.as_str().into(),
-        client_host: request.client_host.as_str().into(),
+        client_id: kept(&request.client_id, &known.client_id),
+        client_host: kept(&request.client_host, &known.client_host),
         topic_names,
         topic_regex: text(&request.subscribed_topic_regex, &known.topic_regex),
         rebalance_timeout_ms: match request.rebalance_timeout_ms {
@@ -271,6 +269,11 @@ fn updated(known: &Subscription, request: &ConsumerGroupHeartbeat) -> Subscripti
         server_assignor: text(&request.server_assignor, &known.server_assignor),
         classic: None,
     }
+}
+
+/// The text as it is shared already, where it is the same.
+fn kept(given: &str, known: &Arc<str>) -> Arc<str> {
+    if **known == *given { known.clone() } else { given.into() }
 }
 
 fn verify_epoch(member: &Member, given: i32, owned: Option<&Assignment>) -> Result<(), ConsumerGroupError> {

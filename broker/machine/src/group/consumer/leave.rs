@@ -17,11 +17,7 @@ pub fn handle_leave(
     request: &ConsumerGroupHeartbeat,
 ) -> Result<Outcome<ConsumerGroupHeartbeatReply>, ConsumerGroupError> {
     let mut plan = Plan::new(group, environment);
-    let reply = ConsumerGroupHeartbeatReply {
-        member_id: Some(request.member_id.clone()),
-        member_epoch: request.member_epoch,
-        ..ConsumerGroupHeartbeatReply::default()
-    };
+    let reply = ConsumerGroupHeartbeatReply::of_member(&request.member_id, request.member_epoch);
     let member = match &request.instance_id {
         Some(instance_id) => plan.static_member(&request.member_id, instance_id)?.clone(),
         None => plan.dynamic_member(request.member_id.as_str().into(), false)?,

@@ -89,10 +89,9 @@ pub struct ConsumerGroupDescribe {
 }
 
 /// To ConsumerGroupHeartbeat.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerGroupHeartbeatReply {
-    /// 0 for none.
-    pub error_code: i16,
+    pub error: ErrorCode,
     pub error_message: Option<String>,
     /// `None` with an error.
     pub member_id: Option<String>,
@@ -104,7 +103,12 @@ pub struct ConsumerGroupHeartbeatReply {
 
 impl ConsumerGroupHeartbeatReply {
     pub fn failed(error: ErrorCode, error_message: Option<String>) -> Self {
-        Self { error_code: error.code(), error_message, ..Self::default() }
+        Self { error, error_message, member_id: None, member_epoch: 0, heartbeat_interval_ms: 0, assignment: None }
+    }
+
+    /// To be filled in.
+    pub(super) fn of_member(member_id: &str, member_epoch: i32) -> Self {
+        Self { member_id: Some(member_id.to_owned()), member_epoch, ..Self::failed(ErrorCode::None, None) }
     }
 }
 
@@ -115,10 +119,9 @@ impl From<&ConsumerGroupError> for ConsumerGroupHeartbeatReply {
 }
 
 /// To ConsumerGroupDescribe, one group. Without the operations the client may do, which the handler knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedConsumerGroup {
-    /// 0 for none.
-    pub error_code: i16,
+    pub error: ErrorCode,
     pub error_message: Option<String>,
     pub group_id: String,
     pub group_state: String,
@@ -130,7 +133,16 @@ pub struct DescribedConsumerGroup {
 
 impl DescribedConsumerGroup {
     pub fn failed(group_id: &str, error: ErrorCode, error_message: Option<String>) -> Self {
-        Self { error_code: error.code(), error_message, group_id: group_id.to_owned(), ..Self::default() }
+        Self {
+            error,
+            error_message,
+            group_id: group_id.to_owned(),
+            group_state: String::new(),
+            group_epoch: 0,
+            assignment_epoch: 0,
+            assignor_name: String::new(),
+            members: Vec::new(),
+        }
     }
 }
 

@@ -134,7 +134,7 @@ impl Bench {
         let error = self.heartbeat(request).expect_err("an error");
         assert_eq!(ErrorCode::from(&error), want, "{error}");
         let reply = ConsumerGroupHeartbeatReply::from(&error);
-        assert_eq!(reply.error_code, want.code());
+        assert_eq!(reply.error, want);
         assert!(reply.error_message.is_some_and(|message| !message.is_empty()));
         assert!(self.group.is_same(&before), "an error changes nothing");
     }

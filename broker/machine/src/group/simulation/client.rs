@@ -342,7 +342,7 @@ pub(super) fn error_of(reply: &Reply) -> ErrorCode {
         Reply::DescribeGroups(groups) => groups[0].error,
         Reply::ListGroups(reply) => reply.error,
         Reply::DeleteGroups(groups) => groups[0].error,
-        Reply::ConsumerGroupHeartbeat(reply) => ErrorCode::from_wire(reply.error_code).expect("a known error"),
-        Reply::ConsumerGroupDescribe(groups) => ErrorCode::from_wire(groups[0].error_code).expect("a known error"),
+        Reply::ConsumerGroupHeartbeat(reply) => reply.error,
+        Reply::ConsumerGroupDescribe(groups) => groups[0].error,
     }
 }

@@ -39,10 +39,10 @@ fn heartbeats_make_keep_and_end_a_group() {
     // Rule: a first heartbeat makes the group, silence ends its members, and the log tells the next coordinator the same.
     let mut harness = harness(4);
     let missing = call(&mut harness, beat("a", 3));
-    assert_eq!(missing.error_code, ErrorCode::GroupIdNotFound.code());
-    assert_eq!(described(&mut harness).error_code, ErrorCode::GroupIdNotFound.code());
+    assert_eq!(missing.error, ErrorCode::GroupIdNotFound);
+    assert_eq!(described(&mut harness).error, ErrorCode::GroupIdNotFound);
     let reply = call(&mut harness, join("a", &["t1"]));
-    assert_eq!((reply.error_code, reply.member_epoch), (0, 2));
+    assert_eq!((reply.error, reply.member_epoch), (ErrorCode::None, 2));
     assert_eq!(reply.assignment, Some(wire(&[(1, 0), (1, 1), (1, 2), (1, 3)])));
     assert_eq!(harness.take_records().len(), 5);
     assert_eq!(harness.list(&["stable"], &["consumer"]).len(), 1);
@@ -80,7 +80,7 @@ fn a_member_that_gives_nothing_up_is_removed() {
     harness.pass(1);
     assert_eq!(described(&mut harness).members.len(), 1);
     let reply = call(&mut harness, beat("a", 2));
-    assert_eq!(reply.error_code, ErrorCode::UnknownMemberId.code());
+    assert_eq!(reply.error, ErrorCode::UnknownMemberId);
     let reply = call(&mut harness, beat("b", 3));
     assert_eq!((reply.member_epoch, reply.assignment), (4, Some(wire(&[(1, 0), (1, 1), (1, 2), (1, 3)]))));
 }
@@ -148,5 +148,5 @@ fn an_empty_group_changes_its_protocol() {
     let records = harness.take_records();
     assert!(records.contains(&GroupRecord::ConsumerGroupMetadata { group_id: GROUP.to_owned(), value: None }));
     let reply = call(&mut harness, join("a", &["t1"]));
-    assert_eq!(reply.error_code, ErrorCode::GroupIdNotFound.code(), "a classic group with members keeps its name");
+    assert_eq!(reply.error, ErrorCode::GroupIdNotFound, "a classic group with members keeps its name");
 }

@@ -26,11 +26,9 @@ fn a_first_member_gets_everything_at_once() {
     let mut bench = Bench::new(&[2]);
     let reply = bench.heartbeat(&join("a", &["t1", "t9"])).expect("a join");
     let want = ConsumerGroupHeartbeatReply {
-        member_id: Some("a".to_owned()),
-        member_epoch: 2,
         heartbeat_interval_ms: 5_000,
         assignment: Some(wire(&[(1, 0), (1, 1)])),
-        ..ConsumerGroupHeartbeatReply::default()
+        ..ConsumerGroupHeartbeatReply::of_member("a", 2)
     };
     assert_eq!(reply, want);
     let metadata_hash = bench.topics.hash(&BTreeSet::from(["t1"]));

@@ -91,7 +91,7 @@ fn a_classic_group_goes_over_member_by_member_and_back() {
     let mut harness = harness(MigrationPolicy::Bidirectional);
     let classic = stable_classic_group(&mut harness);
     let reply = call(&mut harness, join("new", &["t1"]));
-    assert_eq!((reply.error_code, reply.member_epoch, reply.assignment), (0, 2, Some(Vec::new())));
+    assert_eq!((reply.error, reply.member_epoch, reply.assignment), (ErrorCode::None, 2, Some(Vec::new())));
     assert_eq!(group_type(&mut harness), "consumer");
     let records = harness.take_records();
     assert_eq!(records[0], GroupRecord::GroupMetadata { group_id: GROUP.to_owned(), value: None });
@@ -144,7 +144,7 @@ fn the_policy_says_which_way_a_group_may_go() {
         stable_classic_group(&mut upward);
         let reply = call(&mut upward, join("new", &["t1"]));
         let want = if up { ErrorCode::None } else { ErrorCode::GroupIdNotFound };
-        assert_eq!(reply.error_code, want.code(), "{policy:?}");
+        assert_eq!(reply.error, want, "{policy:?}");
 
         let mut downward = harness(policy);
         call(&mut downward, join("new", &["t1"]));
@@ -243,7 +243,7 @@ fn a_static_member_takes_its_place_in_either_protocol() {
     assert_eq!(synced(&mut harness, 2, &joined.member_id), Ok(blob(&[0, 1, 2, 3])));
     // And back: the classic one is replaced while it is still there.
     let reply = call(&mut harness, join_static("newer", "i", &["t1"]));
-    assert_eq!((reply.error_code, group_type(&mut harness).as_str()), (0, "consumer"));
+    assert_eq!((reply.error, group_type(&mut harness).as_str()), (ErrorCode::None, "consumer"));
     assert_eq!(reply.assignment, Some(wire(&[(1, 0), (1, 1), (1, 2), (1, 3)])));
 }
 
@@ -253,7 +253,7 @@ fn assignors_with_data_of_their_own_keep_a_group_classic() {
     let mut harness = harness(MigrationPolicy::Bidirectional);
     let (member_id, joining) = harness.join_dynamic(classic_join(1));
     let reply = call(&mut harness, join("new", &["t1"]));
-    assert_eq!(reply.error_code, ErrorCode::GroupIdNotFound.code(), "no protocol has been chosen yet");
+    assert_eq!(reply.error, ErrorCode::GroupIdNotFound, "no protocol has been chosen yet");
     harness.pass(3_000);
     harness.joined(joining);
     let mut assignment = blob(&[0]);
@@ -263,6 +263,6 @@ fn assignors_with_data_of_their_own_keep_a_group_classic() {
         vec![crate::group::command::MemberAssignment { member_id: member_id.clone(), assignment: assignment.into() }];
     harness.call(Command::SyncGroup(SyncGroup { assignments, ..harness::sync(1, &member_id, &[]) }));
     let reply = call(&mut harness, join("new", &["t1"]));
-    assert_eq!(reply.error_code, ErrorCode::GroupIdNotFound.code());
+    assert_eq!(reply.error, ErrorCode::GroupIdNotFound);
     assert_eq!(harness.heartbeat(1, &member_id), ErrorCode::None);
 }
