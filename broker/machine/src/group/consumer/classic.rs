@@ -13,7 +13,7 @@ use super::error::ConsumerGroupError;
 use super::group::ConsumerGroup;
 use super::member::{ClassicMember, ClassicProtocol, Member, MemberState, Subscription};
 use super::plan::{Downgrade, Effect, Environment, Outcome, Plan, Reconciliation, TimerKind, subscribed_names};
-use super::target::MemberTarget;
+use super::target::{MemberTarget, may_compute};
 use crate::group::CONSUMER_PROTOCOL_TYPE;
 use crate::group::assignor::Assignment;
 use crate::group::command::{Heartbeat, JoinGroup, LeavingMember, SyncGroup};
@@ -221,11 +221,19 @@ impl<'a> Plan<'a> {
             MemberState::UnreleasedPartitions => !self.waits_for_others(member),
             MemberState::Stable | MemberState::Unknown => false,
         };
-        if is_behind || has_more {
+        if is_behind || has_more || self.is_left_to_classic_members() {
             self.schedule_if_absent(&member.member_id, TimerKind::Join, member.subscription.rebalance_timeout_ms);
             return Err(ConsumerGroupError::RebalanceInProgress);
         }
         Ok(())
+    }
+
+    /// Whether a new target assignment is due and no heartbeat of the consumer protocol will bring it. Kafka waits for somebody
+    /// to join, and leaves the partitions of a member that has gone unread until then.
+    fn is_left_to_classic_members(&self) -> bool {
+        let last = self.group.target_epoch();
+        let is_due = self.group.group_epoch() > last.epoch && may_compute(last, &self.environment);
+        is_due && self.group.is_classic_without(&[])
     }
 
     /// Whether something of the member's target is still with others.

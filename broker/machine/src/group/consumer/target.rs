@@ -51,8 +51,8 @@ impl Plan<'_> {
     }
 }
 
-/// A clock that was set back does not keep a group waiting.
-fn may_compute(last: TargetEpoch, environment: &Environment<'_>) -> bool {
+/// Whether the assignment interval has passed. A clock that was set back does not keep a group waiting.
+pub(super) fn may_compute(last: TargetEpoch, environment: &Environment<'_>) -> bool {
     let interval_ms = i64::from(environment.settings.assignment_interval_ms);
     let since_ms = environment.wall_ms.saturating_sub(last.timestamp_ms);
     last.timestamp_ms == 0 || interval_ms == 0 || since_ms < 0 || since_ms >= interval_ms

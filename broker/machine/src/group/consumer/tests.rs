@@ -13,7 +13,9 @@ use super::records::{GroupEpoch, ResolvedRegex, TargetEpoch};
 use super::request::{ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply};
 use super::*;
 use crate::group::assignor::{Assignment, Assignor};
+use crate::group::command::{Heartbeat, JoinGroup, SyncGroup};
 use crate::group::record::{GroupRecord, TopicPartitions};
+use crate::group::reply::{JoinGroupReply, SyncGroupReply};
 use crate::group::settings::ConsumerGroupSettings;
 use crate::group::state::Committer;
 use crate::ids::{LeaderEpoch, TopicId};
@@ -127,6 +129,24 @@ impl Bench {
             0.. => handle_heartbeat(&self.group, environment, request),
         }?;
         Ok(self.carry_out(outcome))
+    }
+
+    pub(super) fn classic_join(&mut self, join: &JoinGroup) -> Result<JoinGroupReply, ConsumerGroupError> {
+        let outcome = classic::handle_join(&self.group, self.environment(), join)?;
+        assert_eq!(outcome.downgrade, None);
+        Ok(self.carry_out(outcome))
+    }
+
+    pub(super) fn classic_sync(&mut self, sync: &SyncGroup) -> Result<SyncGroupReply, ConsumerGroupError> {
+        let (effects, reply) = classic::handle_sync(&self.group, self.environment(), sync);
+        self.carry_out(Outcome { reply: (), changes: Vec::new(), effects, downgrade: None });
+        reply
+    }
+
+    pub(super) fn classic_heartbeat(&mut self, heartbeat: &Heartbeat) -> Result<(), ConsumerGroupError> {
+        let (effects, verdict) = classic::handle_heartbeat(&self.group, self.environment(), heartbeat);
+        self.carry_out(Outcome { reply: (), changes: Vec::new(), effects, downgrade: None });
+        verdict
     }
 
     pub(super) fn expect_error(&mut self, request: &ConsumerGroupHeartbeat, want: ErrorCode) {

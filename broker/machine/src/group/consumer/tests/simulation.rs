@@ -1,15 +1,19 @@
-//! Many clients of one group over a network that loses requests and answers and repeats requests, with clients that die and
+//! Many clients of one group, of both protocols, over a network that loses requests and answers and repeats requests, with clients that die and
 //! come back, topics that come, grow and go, and coordinators that start anew. Everything follows from a seed.
 
 use super::*;
+use crate::group::harness;
+use crate::group::settings::MigrationPolicy;
 use crate::ids::IdGenerator;
+
+mod classic_client;
 
 const CLIENTS: usize = 6;
 const TOPICS_MAX: u8 = 4;
 const STEPS: usize = 250;
 /// Heartbeats of every client within which a group left in peace has to be stable: nine until the last session has run out,
-/// three until topics have been looked for again, and a few to give up and to get.
-const ROUNDS_MAX: usize = 20;
+/// three until topics have been looked for again, and some to give up and to get, of which classic members need two each.
+const ROUNDS_MAX: usize = 26;
 const HEARTBEAT_MS: i64 = 5_000;
 
 /// A consumer as the protocol describes it.
@@ -21,6 +25,8 @@ struct Client {
     /// `None`: not running.
     session: Option<Session>,
     serial: u32,
+    /// It joins by JoinGroup.
+    is_classic: bool,
 }
 
 #[derive(Default)]
@@ -32,6 +38,8 @@ struct Session {
     is_full: bool,
     /// What it has changed since the last request.
     has_changed: bool,
+    /// It was removed and has not heard of it: it reads on, and nothing can stop it.
+    is_expelled: bool,
 }
 
 struct World {
@@ -47,6 +55,8 @@ impl World {
         let mut random = IdGenerator::from_seed(bytes);
         let mut bench = Bench::new(&[5, 3]);
         bench.settings.assignment_interval_ms = if random.index_below(2) == 0 { 0 } else { 1_000 };
+        // A group without a way back to the classic protocol stays what it is, whoever leaves.
+        bench.settings.migration_policy = MigrationPolicy::Upgrade;
         let client = |index: usize| Client {
             member_id: format!("c{index}-0"),
             instance_id: (index < 2).then(|| format!("i{index}")),
@@ -54,6 +64,7 @@ impl World {
             regex: None,
             session: None,
             serial: 0,
+            is_classic: false,
         };
         Self { bench, clients: (0..CLIENTS).map(client).collect(), random }
     }
@@ -95,10 +106,12 @@ impl World {
     }
 
     fn start(&mut self, index: usize) {
+        let is_classic = self.one_in(3) && !self.bench.group.is_empty();
         let client = &mut self.clients[index];
         if client.session.is_some() {
             return;
         }
+        client.is_classic = is_classic;
         client.serial += 1;
         client.member_id = format!("c{index}-{}", client.serial);
         client.session = Some(Session { is_full: true, ..Session::default() });
@@ -108,6 +121,10 @@ impl World {
     fn leave(&mut self, index: usize) {
         let client = &mut self.clients[index];
         if client.session.take().is_none() {
+            return;
+        }
+        if client.is_classic {
+            // It just says nothing any more.
             return;
         }
         let epoch = if client.instance_id.is_some() { -2 } else { -1 };
@@ -182,6 +199,9 @@ impl World {
     }
 
     fn heartbeat(&mut self, index: usize, is_lossy: bool) {
+        if self.clients[index].is_classic {
+            return self.classic_round(index, is_lossy);
+        }
         let Some(request) = self.request(index) else { return };
         let lost = |world: &mut Self| is_lossy && world.one_in(8);
         if lost(self) {
@@ -209,6 +229,7 @@ impl World {
         let Some(session) = &mut client.session else { return };
         match answer {
             Ok(reply) => {
+                session.is_expelled = false;
                 session.epoch = reply.member_epoch;
                 if let Some(assignment) = reply.assignment {
                     let partitions = assignment.iter().flat_map(|topic| {
@@ -235,15 +256,17 @@ impl World {
     }
 
     /// No member reads what another one may have; every epoch is one the group has reached.
-    fn verify(&self) {
+    fn verify(&mut self) {
         self.bench.group.verify();
         let mut readers: BTreeMap<(TopicId, i32), &str> = BTreeMap::new();
-        for client in &self.clients {
-            let Some(session) = &client.session else { continue };
-            // One that was removed reads on until it hears of it; nothing can stop it.
-            let Some(member) = self.bench.group.member(&client.member_id) else { continue };
+        for client in &mut self.clients {
+            let Some(session) = &mut client.session else { continue };
+            let Some(member) = self.bench.group.member(&client.member_id) else {
+                session.is_expelled = session.epoch != 0;
+                continue;
+            };
             let may_know = session.epoch == member.current.epoch || session.epoch == member.current.previous_epoch;
-            if !may_know {
+            if !may_know || session.is_expelled {
                 continue;
             }
             for partition in &session.owned {
