@@ -13,6 +13,8 @@
 //! - [`Effect::Append`]: the records have already changed the state, so they must get exactly the offsets they were given, in the
 //!   order of the effects. Nobody else writes to the partition but transaction markers, which the driver hands in too.
 //! - [`Effect::Reply`]: everything the reply may tell of is committed.
+//! - [`Effect::ResolveRegexes`]: [`resolve_regexes`] is run beside the shard, with the names of all topics and with what the client
+//!   of that request may describe; what it gives goes to [`GroupCoordinator::handle_regexes_resolved`].
 //!
 //! When the partition is given up, or an append fails, [`GroupCoordinator::unload`] answers everybody who waits; after a failed append the
 //! log is loaded anew, for the state is ahead of it.
@@ -47,7 +49,10 @@ mod state;
 
 pub use command::{Command, RequestId};
 pub use consumer::regex::{InvalidRegex, ResolvedRegexes, TopicRegex, resolve as resolve_regexes};
-pub use consumer::request as consumer_request;
+pub use consumer::request::{
+    ConsumerGroupDescribe, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, DescribedConsumerGroup,
+    DescribedConsumerMember, NamedTopicPartitions,
+};
 pub use context::Now;
 pub use coordinator::{GroupCoordinator, append_error};
 pub use output::{AppendRefused, Effect};

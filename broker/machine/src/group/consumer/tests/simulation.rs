@@ -107,15 +107,27 @@ impl World {
 
     fn start(&mut self, index: usize) {
         let is_classic = self.one_in(3) && !self.bench.group.is_empty();
-        let client = &mut self.clients[index];
-        if client.session.is_some() {
-            return;
+        if self.clients[index].session.is_some() {
+            return self.intrude(index);
         }
+        let client = &mut self.clients[index];
         client.is_classic = is_classic;
         client.serial += 1;
         client.member_id = format!("c{index}-{}", client.serial);
         client.session = Some(Session { is_full: true, ..Session::default() });
         self.heartbeat(index, true);
+    }
+
+    /// A second process with the instance id of one that runs: it gets in only if the group knows that the place is free.
+    fn intrude(&mut self, index: usize) {
+        let client = &self.clients[index];
+        let Some(instance_id) = client.instance_id.clone() else { return };
+        let intruder = format!("{}-intruder", client.member_id);
+        let existing = self.bench.group.static_member(&instance_id);
+        let is_taken = existing.is_some_and(|member| !member.uses_classic_protocol() && member.current.epoch != -2);
+        let answer = self.bench.heartbeat(&join_static(&intruder, &instance_id, &["t1"]));
+        let want = if is_taken { Some(ErrorCode::UnreleasedInstanceId) } else { None };
+        assert_eq!(answer.err().map(|error| ErrorCode::from(&error)), want);
     }
 
     fn leave(&mut self, index: usize) {
@@ -319,7 +331,7 @@ impl World {
 #[test]
 fn no_partition_is_read_twice_and_every_group_settles() {
     // Rule: whatever is lost, repeated or restarted, a partition has one reader, and in peace every partition has one.
-    for seed in 0..150 {
+    for seed in 0..100 {
         let world = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
             for _ in 0..STEPS {
