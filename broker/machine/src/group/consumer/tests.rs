@@ -24,6 +24,7 @@ use crate::metadata::records::{MetadataRecord, PartitionRecord};
 use std::sync::Arc;
 
 mod coordinator;
+mod golden;
 mod membership;
 mod migration;
 mod reconciliation;
@@ -168,8 +169,13 @@ impl Bench {
 
     /// The regular expressions asked for are resolved.
     pub(super) fn resolve(&mut self) {
-        let regexes = self.resolving.take().expect("somebody asked");
-        let resolved = regex::resolve(&regexes, self.topics.image(), self.wall_ms, &|_| true);
+        let regexes = self.resolving.as_ref().expect("somebody asked");
+        let resolved = regex::resolve(regexes, self.topics.image(), self.wall_ms, &|_| true);
+        self.take_resolved(resolved);
+    }
+
+    pub(super) fn take_resolved(&mut self, resolved: regex::ResolvedRegexes) {
+        self.resolving = None;
         self.group.set_resolving(false);
         let outcome = handle_regexes_resolved(&self.group, self.environment(), resolved);
         self.carry_out(outcome);
