@@ -6,7 +6,7 @@ use crate::group::harness;
 use crate::group::settings::MigrationPolicy;
 use crate::ids::IdGenerator;
 
-mod classic_client;
+pub(super) mod classic_client;
 
 const CLIENTS: usize = 6;
 const TOPICS_MAX: u8 = 4;

@@ -113,7 +113,7 @@ impl World {
 }
 
 /// Version 1 of the blob, with what the member has.
-fn subscription(topics: &[&str], owned: &BTreeMap<&str, Vec<i32>>) -> Vec<u8> {
+pub(in super::super) fn subscription(topics: &[&str], owned: &BTreeMap<&str, Vec<i32>>) -> Vec<u8> {
     let count = |count: usize| i32::try_from(count).expect("few").to_be_bytes();
     let text = |blob: &mut Vec<u8>, text: &str| {
         blob.extend(i16::try_from(text.len()).expect("short").to_be_bytes());
