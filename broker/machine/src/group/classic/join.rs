@@ -98,7 +98,7 @@ impl ClassicGroup {
         if self.pending_members.contains_key(&*join.member_id) {
             if join.group_instance_id.is_some() {
                 // Only dynamic members are ever pending.
-                return fail(context, &join.member_id, ErrorCode::UnknownServerError);
+                return fail(context, "", ErrorCode::UnknownServerError);
             }
             let member_id: Arc<str> = join.member_id.as_str().into();
             return self.add_member(context, request, member_id, join);
