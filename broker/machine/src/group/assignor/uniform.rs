@@ -16,10 +16,10 @@ pub(super) fn assign(group: &GroupSpec<'_>) -> Vec<Assignment> {
 
     let mut kept = kept_partitions(group, topic_ids);
     let quotas = quotas(&kept, partition_count);
-    for (assignment, quota) in kept.iter_mut().zip(&quotas) {
-        shrink(assignment, *quota);
-    }
-    let mut free = free_partitions(group, topic_ids, &kept).into_iter();
+    let free = free_partitions(group, topic_ids, &kept);
+    let over: Vec<(TopicId, i32)> =
+        kept.iter_mut().zip(&quotas).flat_map(|(assignment, quota)| shrink(assignment, *quota)).collect();
+    let mut free = free.into_iter().chain(over);
     for (assignment, quota) in kept.iter_mut().zip(&quotas) {
         let missing = quota - assignment.len();
         for (topic_id, partition_index) in free.by_ref().take(missing) {
@@ -60,12 +60,15 @@ fn quotas(kept: &[Assignment], partition_count: usize) -> Vec<usize> {
 }
 
 /// Takes the last partitions away.
-fn shrink(assignment: &mut Assignment, quota: usize) {
-    if assignment.len() > quota {
-        *assignment = assignment.partitions().take(quota).collect();
+fn shrink(assignment: &mut Assignment, quota: usize) -> Vec<(TopicId, i32)> {
+    let over: Vec<(TopicId, i32)> = assignment.partitions().skip(quota).collect();
+    for (topic_id, partition_index) in &over {
+        assignment.remove(*topic_id, *partition_index);
     }
+    over
 }
 
+/// What nobody has.
 fn free_partitions(group: &GroupSpec<'_>, topic_ids: &BTreeSet<TopicId>, kept: &[Assignment]) -> Vec<(TopicId, i32)> {
     let vacant = |topic_id: &TopicId| (*topic_id, vec![true; group.partition_count(*topic_id)]);
     let mut topics: BTreeMap<TopicId, Vec<bool>> = topic_ids.iter().map(vacant).collect();

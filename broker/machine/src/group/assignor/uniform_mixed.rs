@@ -81,7 +81,13 @@ fn compare_topics(one: &Topic, other: &Topic) -> Ordering {
     let by_share = per_subscriber(other, one).cmp(&per_subscriber(one, other));
     by_share
         .then_with(|| one.subscribers.len().cmp(&other.subscribers.len()))
-        .then_with(|| one.topic_id.cmp(&other.topic_id))
+        .then_with(|| signed(one.topic_id).cmp(&signed(other.topic_id)))
+}
+
+/// Kafka compares ids as two signed numbers.
+fn signed(topic_id: TopicId) -> (i64, i64) {
+    let bits = u128::from_be_bytes(*topic_id.get().as_bytes());
+    ((bits >> 64) as i64, bits as i64)
 }
 
 /// Rounds over all topics, until one round moves nothing.
@@ -100,20 +106,25 @@ fn balance(topics: &mut [Topic], loads: &mut [usize]) {
 }
 
 impl Topic {
-    fn by_load(&self, loads: &[usize]) -> BTreeSet<(usize, usize)> {
-        self.subscribers.iter().map(|member| (loads[*member], *member)).collect()
+    /// Subscribers by load, those of equal load in ascending order. A member's place in it ranks it from then on.
+    fn ranked(&self, loads: &[usize]) -> Vec<usize> {
+        let mut ranked = self.subscribers.clone();
+        ranked.sort_by_key(|member| (loads[*member], *member));
+        ranked
     }
 
     fn assign_free(&mut self, loads: &mut [usize]) {
         if self.owners.iter().all(Option::is_some) {
             return;
         }
-        let mut by_load = self.by_load(loads);
+        let ranked = self.ranked(loads);
+        let mut by_load: BTreeSet<(usize, usize)> =
+            ranked.iter().enumerate().map(|(rank, member)| (loads[*member], rank)).collect();
         for owner in self.owners.iter_mut().filter(|owner| owner.is_none()) {
-            let (load, member) = by_load.pop_first().expect("a topic has a subscriber");
-            *owner = Some(member);
-            loads[member] = load + 1;
-            by_load.insert((load + 1, member));
+            let (load, rank) = by_load.pop_first().expect("a topic has a subscriber");
+            *owner = Some(ranked[rank]);
+            loads[ranked[rank]] = load + 1;
+            by_load.insert((load + 1, rank));
         }
     }
 
@@ -130,19 +141,22 @@ impl Topic {
             let owner = owner.expect("every partition has been given to a subscriber");
             given.entry(owner).or_default().push(index);
         }
+        let ranked = self.ranked(loads);
+        let load_of = |rank: usize| (loads[ranked[rank]], rank);
+        let mut takers: BTreeSet<(usize, usize)> = (0..ranked.len()).map(load_of).collect();
         // Only those that have something of this topic can give.
-        let mut givers: BTreeSet<(usize, usize)> = given.keys().map(|member| (loads[*member], *member)).collect();
-        let mut takers = self.by_load(loads);
+        let has_some = |rank: &usize| given.contains_key(&ranked[*rank]);
+        let mut givers: BTreeSet<(usize, usize)> = (0..ranked.len()).filter(has_some).map(load_of).collect();
         let mut moved = false;
         while let (Some((most, giver)), Some((least, taker))) = (givers.pop_last(), takers.pop_first()) {
             if most <= least + 1 {
                 break;
             }
-            let Some(index) = given.get_mut(&giver).and_then(Vec::pop) else {
+            let Some(index) = given.get_mut(&ranked[giver]).and_then(Vec::pop) else {
                 takers.insert((least, taker));
                 continue;
             };
-            self.owners[index] = Some(taker);
+            self.owners[index] = Some(ranked[taker]);
             moved = true;
             takers.remove(&(most, giver));
             takers.insert((most - 1, giver));
@@ -151,8 +165,8 @@ impl Topic {
             if givers.remove(&(least, taker)) {
                 givers.insert((least + 1, taker));
             }
-            loads[giver] = most - 1;
-            loads[taker] = least + 1;
+            loads[ranked[giver]] = most - 1;
+            loads[ranked[taker]] = least + 1;
         }
         moved
     }
