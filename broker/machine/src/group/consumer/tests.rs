@@ -23,6 +23,7 @@ use crate::metadata::image::ImageBuilder;
 use crate::metadata::records::{MetadataRecord, PartitionRecord};
 use std::sync::Arc;
 
+mod answers;
 mod coordinator;
 mod golden;
 mod membership;
