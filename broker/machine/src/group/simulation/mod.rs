@@ -76,7 +76,7 @@ impl World {
         let settings = GroupSettings {
             group_initial_rebalance_delay_ms: 1_000,
             offsets_retention_minutes: i32::try_from(RETENTION_MS / 60_000).unwrap(),
-            offsets_retention_check_interval_ms: 20_000,
+            offsets_retention_check_interval_ms: 5_000,
             ..GroupSettings::default()
         };
         let clients = (0..GROUPS * CLIENTS_PER_GROUP).map(|index| Client::new(index, &mut random)).collect();
@@ -181,7 +181,7 @@ impl World {
                         self.checker.logged(self.now().wall_ms, &decoded);
                         self.log.push(decoded);
                     }
-                    let delay_ms = 1 + self.below(60);
+                    let delay_ms = 1 + self.below(400);
                     let (coordinator, end_offset) = (self.coordinators, self.log.len());
                     self.at(delay_ms, Event::Committed { coordinator, end_offset });
                 }
@@ -266,13 +266,10 @@ impl World {
     /// A static member is started a second time while the first, unaware, goes on.
     fn start_twin(&mut self, client: usize) {
         let Some(instance_id) = self.clients[client].instance_id.clone() else { return };
-        let twin = self
-            .clients
-            .iter()
-            .position(|other| other.phase == Phase::Down && other.group_id == self.clients[client].group_id);
-        if let Some(twin) = twin {
-            self.clients[twin].start_as(instance_id);
-        }
+        // The next client of the same group.
+        let twin = (client + GROUPS) % self.clients.len();
+        self.clients[twin].crash();
+        self.clients[twin].start_as(instance_id);
     }
 
     /// The coordinator is lost with what was not durable; the next one reads the log.
@@ -336,7 +333,7 @@ fn many_clients_never_see_a_group_go_wrong() {
     let first = number_of("WALSER_FIRST_SEED").unwrap_or(0);
     let mut commits = 0;
     let mut generations = 0;
-    let seeds = number_of("WALSER_GROUP_SEEDS").unwrap_or(12);
+    let seeds = number_of("WALSER_GROUP_SEEDS").unwrap_or(20);
     for seed in first..first + seeds {
         let outcome = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
@@ -353,5 +350,5 @@ fn many_clients_never_see_a_group_go_wrong() {
             }
         }
     }
-    assert!(commits > 500 * seeds && generations > 10 * seeds, "{commits} commits in {generations} generations");
+    assert!(commits > 300 * seeds && generations > 10 * seeds, "{commits} commits in {generations} generations");
 }
