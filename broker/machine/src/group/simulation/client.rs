@@ -250,7 +250,7 @@ impl Client {
         if is(&[ErrorCode::RebalanceInProgress]) {
             return self.give_up_partitions(command);
         }
-        if is(&[ErrorCode::UnknownMemberId, ErrorCode::IllegalGeneration]) {
+        if is(&[ErrorCode::UnknownMemberId, ErrorCode::IllegalGeneration, ErrorCode::GroupIdNotFound]) {
             self.forget();
         } else if is(&[ErrorCode::FencedInstanceId]) {
             self.crash();
