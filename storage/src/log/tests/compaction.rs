@@ -11,6 +11,7 @@ use crate::runtime::Instant;
 
 mod crash;
 mod replay;
+mod transactions;
 
 const DAY: i64 = 24 * 3600 * 1000;
 
@@ -202,10 +203,10 @@ fn names(world: &World, ending: &str) -> Vec<String> {
 
 /// A clean stop and a start.
 fn reopen(world: &World, log: SimulatedLog) -> SimulatedLog {
-    let first_dirty_offset = Some(log.first_dirty_offset());
+    let (first_dirty_offset, log_start_offset) = (Some(log.first_dirty_offset()), Some(log.log_start_offset()));
     let closed = world.runtime.block_on(log.close()).expect("no fault");
     drop(log);
-    let opening = OpenLog { first_dirty_offset, ..world.opening(true, Some(closed.log_end_offset)) };
+    let opening = OpenLog { first_dirty_offset, log_start_offset, ..world.opening(true, Some(closed.log_end_offset)) };
     let (log, report) = world.runtime.block_on(Log::open(opening)).expect("no fault");
     assert_eq!(report.scanned_bytes, 0, "a clean log is trusted");
     log
