@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use walser_protocol::records::batch::BatchMut;
+use walser_protocol::records::batch::{BatchMut, BatchView};
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::types::Uuid;
 
@@ -32,6 +32,7 @@ mod crash;
 mod damage;
 mod faults;
 mod load;
+mod moves;
 
 const DATA: &str = "/data";
 const TOPIC: &str = "topic";

@@ -4,13 +4,17 @@ use super::*;
 use crate::log::known_end::forget_journal;
 
 /// What everybody works on.
-struct Work {
-    runtime: SimulatedRuntime,
-    logs: Vec<SimulatedLog>,
-    histories: Rc<RefCell<Vec<History>>>,
-    shape: Shape,
+pub(super) struct Work {
+    pub runtime: SimulatedRuntime,
+    pub logs: Vec<SimulatedLog>,
+    pub histories: Rc<RefCell<Vec<History>>>,
+    pub shape: Shape,
+    /// Whether appenders pause for long at times.
+    pub pauses: bool,
+    /// Of a failure.
+    pub context: String,
     /// As a broker would have them on disk.
-    notes: Rc<RefCell<Vec<Note>>>,
+    pub notes: Rc<RefCell<Vec<Note>>>,
 }
 
 impl Work {
@@ -32,7 +36,8 @@ impl Work {
             _ => prng.index(400),
         };
         let count = 1 + prng.index(if value_bytes < 400 { 4 } else { 1 });
-        batch(prng, count, value_bytes, NOW)
+        let elapsed_us = self.runtime.now().since_start().as_micros();
+        batch(prng, count, value_bytes, NOW + i64::try_from(elapsed_us).expect("no long time"))
     }
 
     /// Appends to one log, some of it without waiting.
@@ -54,8 +59,8 @@ impl Work {
                     self.note_acknowledged(at, end_offset);
                 }
                 15..20 => self.runtime.sleep(Duration::from_micros(prng.below(3000))).await,
-                20 => self.runtime.sleep(Duration::from_millis(prng.below(2500))).await,
-                21 if prng.chance(1, 3) => self.runtime.sleep(Duration::from_secs(13)).await,
+                20 if self.pauses => self.runtime.sleep(Duration::from_millis(prng.below(2500))).await,
+                21 if self.pauses && prng.chance(1, 3) => self.runtime.sleep(Duration::from_secs(13)).await,
                 _ => {}
             }
         }
@@ -110,39 +115,86 @@ impl Work {
         }
     }
 
-    /// Reads what may be read, and holds it against what was appended.
+    /// Reads what may be read and holds it against what was appended.
     async fn consume(&self, mut prng: Prng, is_over: Rc<Cell<bool>>) {
         while !is_over.get() {
             let pause_us = if prng.chance(1, 2) { 1 + prng.below(2000) } else { prng.below(400_000) };
             self.runtime.sleep(Duration::from_micros(pause_us)).await;
-            let at = prng.index(self.logs.len());
-            let log = &self.logs[at];
-            let (start, end) = (log.log_start_offset(), log.committed_end_offset());
-            if start >= end {
-                continue;
-            }
-            let offset = start + prng.below((end - start) as u64) as i64;
-            let request = ReadRequest { offset, upper_bound: end, max_bytes: prng.index(20_000), min_one_batch: true };
-            let read = match log.read(request).await {
-                Err(ReadError::OffsetOutOfRange { log_start_offset, .. }) if log_start_offset > offset => continue,
-                read => read.unwrap_or_else(|error| panic!("{request:?}: {error}")),
-            };
-            let found: Vec<u8> = read.slices.iter().flat_map(|slice| slice.to_vec()).collect();
-            let histories = self.histories.borrow();
-            let mut want = Vec::new();
-            for (_, last, bytes) in histories[at].from(offset) {
-                if *last < read.next_offset {
-                    want.extend_from_slice(bytes);
-                }
-            }
-            // Of the batch that the bound cuts nothing is given.
-            let next = histories[at].from(offset).first().filter(|(_, last, _)| *last < end);
-            assert!(found == want, "log {at}, {request:?}: {} bytes, not {}", found.len(), want.len());
-            assert!(next.is_none() || read.next_offset > offset, "log {at}, {request:?}: nothing was read");
+            self.read(prng.index(self.logs.len()), &mut prng).await;
         }
     }
 
-    async fn run(self: Rc<Self>, steps: u32, flips: bool) {
+    /// Looks for records by time.
+    async fn seek(&self, mut prng: Prng, is_over: Rc<Cell<bool>>) {
+        while !is_over.get() {
+            let pause_us = if prng.chance(3, 4) { 1 + prng.below(1000) } else { prng.below(400_000) };
+            self.runtime.sleep(Duration::from_micros(pause_us)).await;
+            self.look_up(prng.index(self.logs.len()), &mut prng).await;
+        }
+    }
+
+    async fn read(&self, at: usize, prng: &mut Prng) {
+        let log = &self.logs[at];
+        let (start, end) = (log.log_start_offset(), log.committed_end_offset());
+        if start >= end {
+            return;
+        }
+        let offset = start + prng.below((end - start) as u64) as i64;
+        let request = ReadRequest { offset, upper_bound: end, max_bytes: prng.index(20_000), min_one_batch: true };
+        let read = match log.read(request).await {
+            Err(ReadError::OffsetOutOfRange { log_start_offset, .. }) if log_start_offset > offset => return,
+            read => read.unwrap_or_else(|error| panic!("{}, {request:?}: {error}", self.context)),
+        };
+        let found: Vec<u8> = read.slices.iter().flat_map(|slice| slice.to_vec()).collect();
+        let histories = self.histories.borrow();
+        let mut want = Vec::new();
+        for (_, last, bytes) in histories[at].from(offset) {
+            if *last < read.next_offset {
+                want.extend_from_slice(bytes);
+            }
+        }
+        // Of the batch that the bound cuts nothing is given.
+        let next = histories[at].from(offset).first().filter(|(_, last, _)| *last < end);
+        assert!(found == want, "{}, log {at}, {request:?}: {} bytes, not {}", self.context, found.len(), want.len());
+        assert!(
+            next.is_none() || read.next_offset > offset,
+            "{}, log {at}, {request:?}: nothing was read",
+            self.context
+        );
+    }
+
+    /// The time of a record there is, often of one that is hardly acknowledged.
+    async fn look_up(&self, at: usize, prng: &mut Prng) {
+        let log = &self.logs[at];
+        let (start, end) = (log.log_start_offset(), log.committed_end_offset());
+        if start >= end {
+            return;
+        }
+        let from = if prng.chance(3, 4) { start.max(end - 20) } else { start };
+        let offset = from + prng.below((end - from) as u64) as i64;
+        let time_of = |(base, _, bytes): &(i64, i64, Bytes), offset: i64| {
+            BatchView::parse_exact(bytes).expect("a batch").base_timestamp() + offset - base
+        };
+        let timestamp = time_of(&self.histories.borrow()[at].from(offset)[0], offset);
+        let found = log.offset_for_timestamp(timestamp, end).await;
+        let context = format!("{}, log {at}: the first record from {timestamp} on, below {end}", self.context);
+        let found = found.unwrap_or_else(|error| panic!("{context}: {error}"));
+        if log.log_start_offset() == start {
+            let histories = self.histories.borrow();
+            // Within a batch times rise.
+            let first = histories[at].from(start).iter().find(|batch| time_of(batch, batch.1) >= timestamp);
+            let want = first.and_then(|batch| {
+                let mut offsets = batch.0.max(start)..=batch.1;
+                offsets
+                    .find(|offset| time_of(batch, *offset) >= timestamp)
+                    .map(|offset| (offset, time_of(batch, offset)))
+            });
+            let found = found.map(|found| (found.offset, found.timestamp));
+            assert_eq!(found, want, "{context}");
+        }
+    }
+
+    pub async fn run(self: Rc<Self>, steps: u32, flips: bool) {
         let is_over = Rc::new(Cell::new(false));
         let gate = crate::runtime::channel::Gate::new();
         let consumers = crate::runtime::channel::Gate::new();
@@ -163,6 +215,12 @@ impl Work {
         let over = Rc::clone(&is_over);
         self.runtime.spawn(async move {
             work.consume(prng, over).await;
+            drop(guard);
+        });
+        let (work, guard, prng) = (Rc::clone(&self), consumers.enter().expect("open"), self.runtime.fork_prng());
+        let over = Rc::clone(&is_over);
+        self.runtime.spawn(async move {
+            work.seek(prng, over).await;
             drop(guard);
         });
         let (work, guard, prng) = (Rc::clone(&self), consumers.enter().expect("open"), self.runtime.fork_prng());
@@ -213,6 +271,8 @@ fn live(world: &mut World, histories: &Rc<RefCell<Vec<History>>>, before: &End, 
         logs: logs.clone(),
         histories: Rc::clone(histories),
         shape: world.shape,
+        pauses: true,
+        context: context.to_owned(),
     });
     let first = world.disk.change_count();
     if let Some(cut) = life.cut {
