@@ -19,7 +19,7 @@ use crate::disk::{DirEntry, Disk, OpenMode};
 use crate::error::{Corruption, DiskError};
 use crate::index::offset::OffsetIndex;
 use crate::index::time::TimeIndex;
-use crate::journal::replay::{Content, Run};
+use crate::journal::replay::{Content, Run, fill_front};
 use crate::leader_epoch::{LEADER_EPOCH_FILE, LeaderEpochs};
 use crate::log::{DAMAGE_FILE, DELETED_SUFFIX, DamageMark, GROUP_BYTES_MAX};
 use crate::producer_state::ProducerStates;
@@ -359,6 +359,9 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         // Records of segments below the last file are void, see `journal::replay`.
         if let Some(last) = files.segments.keys().next_back() {
             runs = runs.split_off(last);
+        } else if self.mark.is_some() {
+            let begins_at = self.known.recovery_point.max(self.known.log_start_offset).unwrap_or(0);
+            fill_front(&mut runs, Some(begins_at));
         }
         let mut bases: Vec<i64> = files.segments.keys().chain(runs.keys()).copied().collect();
         bases.sort_unstable();

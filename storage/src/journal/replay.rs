@@ -26,7 +26,8 @@
 //! A log lies in one journal only, so folders are handled one after the other and one folder's records are in memory at
 //! a time. Of one that is damaged everything is replayed that can be read. Logs that may have lost something by it are
 //! marked ([`DamageMark`]), durably, before the folder is put aside: `damage` has the rule. A hole in a log is never closed
-//! by what is behind it, because it is a hole in the file, too.
+//! by what is behind it, because it is a hole in the file, too; where a log has lost all of its first segment and has no
+//! file yet, an empty one is made, so that what comes behind does not look like its beginning.
 
 mod damage;
 mod redo;
@@ -41,11 +42,11 @@ use walser_protocol::types::Uuid;
 
 use self::damage::Evidence;
 pub(crate) use self::damage::LogKey;
-pub(crate) use self::redo::{Content, Run};
+pub(crate) use self::redo::{Content, Run, fill_front};
 use self::redo::{LogRecords, Redone, redo_all};
 use super::JOURNAL_DIR;
 use super::record::{BadRecord, Piece, Record, decode};
-use crate::checkpoint::sync_dir;
+use crate::checkpoint::{LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE, sync_dir};
 use crate::data_dir::DataDir;
 use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_names};
 use crate::disk::{DirEntry, Disk};
@@ -143,10 +144,16 @@ pub async fn replay_unsettled<D: Disk, R: Runtime>(
         replayed.records += found.records;
         replayed.torn_tails += usize::from(found.recovered.torn_tail.is_some());
         let marks = found.marks(|shard_count| behind(JournalOwner { journal: number, shard_count }));
+        let beginnings = if marks.is_empty() { BTreeMap::new() } else { noted_beginnings(data_dir).await? };
         let mut logs = Vec::new();
         for ((topic_id, partition), segments) in found.logs {
             match locate(topic_id, partition) {
-                Some(topic) => logs.push(LogRecords { topic_id, topic, partition, segments }),
+                Some(topic) => {
+                    let key = (topic, partition);
+                    let is_marked = marks.contains_key(&(topic_id, partition));
+                    let begins_at = is_marked.then(|| beginnings.get(&key).copied().unwrap_or(0));
+                    logs.push(LogRecords { topic_id, topic: key.0, partition, segments, begins_at });
+                }
                 None => replayed.dropped_records += count_records(&segments),
             }
         }
@@ -168,6 +175,16 @@ pub async fn replay_unsettled<D: Disk, R: Runtime>(
         replayed.damaged.push(damaged);
     }
     Ok(replayed)
+}
+
+/// Where logs without a file begin, by topic and partition; at 0 where nothing is noted.
+async fn noted_beginnings<D: Disk>(data_dir: &DataDir<D>) -> Result<BTreeMap<(String, i32), i64>, DiskError> {
+    let mut beginnings = data_dir.read_checkpoint(LOG_START_OFFSET_FILE).await?.offsets;
+    for (key, recovery_point) in data_dir.read_checkpoint(RECOVERY_POINT_FILE).await?.offsets {
+        let beginning = beginnings.entry(key).or_default();
+        *beginning = recovery_point.max(*beginning);
+    }
+    Ok(beginnings)
 }
 
 /// Notes durably that a log may have lost something. The directory, when it was made for that.

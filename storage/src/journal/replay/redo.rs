@@ -44,6 +44,8 @@ pub(super) struct LogRecords {
     pub partition: i32,
     /// By the base offset of the segment, in order of sequence.
     pub segments: BTreeMap<i64, Vec<Run>>,
+    /// Of a log that may have lost something: where it begins, unless it has a file.
+    pub begins_at: Option<i64>,
 }
 
 #[derive(Debug, Default)]
@@ -104,7 +106,7 @@ struct Prepared {
 }
 
 async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prepared, DiskError> {
-    let LogRecords { topic_id, topic, partition, mut segments } = log;
+    let LogRecords { topic_id, topic, partition, mut segments, begins_at } = log;
     let disk = data_dir.disk();
     let dir = data_dir.partition_path(&topic, partition);
     let mut redone = Redone::default();
@@ -118,6 +120,7 @@ async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prep
         None => {
             data_dir.create_partition(&topic, partition, topic_id).await?;
             sync_content(disk, &dir).await?;
+            fill_front(&mut segments, begins_at);
         }
     }
     if entries.is_none() {
@@ -127,6 +130,14 @@ async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prep
     }
     redone.logs = usize::from(!segments.is_empty());
     Ok(Prepared { dir, segments, redone, is_new: last.is_none() })
+}
+
+/// Of a log without a file, which begins at `begins_at`, or is whole: has the segment there in any case.
+pub(crate) fn fill_front(segments: &mut BTreeMap<i64, Vec<Run>>, begins_at: Option<i64>) {
+    let first = segments.keys().next().copied();
+    if let Some((begins_at, _)) = begins_at.zip(first).filter(|(begins_at, first)| begins_at < first) {
+        segments.insert(begins_at, Vec::new());
+    }
 }
 
 async fn redo<D: Disk, R: Runtime>(

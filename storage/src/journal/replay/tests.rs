@@ -5,6 +5,7 @@ use bytes::{Bytes, BytesMut};
 use walser_protocol::types::Uuid;
 
 use super::*;
+use crate::checkpoint::{self, OffsetCheckpoint};
 use crate::disk::simulated::{Operation, SimulatedDisk};
 use crate::disk::{File, OpenMode};
 use crate::journal::folder;
@@ -347,6 +348,38 @@ fn of_a_damaged_journal_the_rest_is_replayed_and_logs_are_marked() {
     world.journal_of(4, &records);
     let aside = world.runtime.block_on(put_aside(&world.data_dir(), &dir)).unwrap();
     assert_eq!(aside, dir.with_file_name("4.damaged-1"));
+}
+
+#[test]
+fn a_log_that_has_lost_its_first_segment_has_a_file_of_it() {
+    // Rule: what is left of a damaged journal does not look like the beginning of a log, however often it is replayed. Where
+    // nothing was lost of a log, and where it has a file, what there is is its beginning.
+    let mut world = World::new(1);
+    let record = |topic, base_offset| Record { topic, base_offset, position: 0, bytes: Bytes::from_static(b"xy") };
+    let whole: Vec<Record> = [(1, 0), (1, 100), (2, 100), (3, 100)].map(|(topic, base)| record(topic, base)).into();
+    world.make_partition(3);
+    world.runtime.block_on(checkpoint::write_file(&world.disk, &segment_path(3, 100), b"")).unwrap();
+    let starts = OffsetCheckpoint { offsets: BTreeMap::from([(("topic2".to_owned(), 0), 40)]) };
+    world.runtime.block_on(world.data_dir().write_checkpoint(LOG_START_OFFSET_FILE, &starts)).unwrap();
+    world.journal_of(4, &whole);
+    let dir = folder(Path::new(DATA), 4);
+    let entries = world.runtime.block_on(world.disk.list_dir(&dir)).unwrap();
+    world.disk.flip_bit(&dir.join(&entries[0].name), 45, 1).unwrap();
+    let behind = |_| vec![(topic_id(1), 0), (topic_id(2), 0), (topic_id(3), 0)];
+    for _ in 0..2 {
+        let replayed = world.runtime.block_on(replay(&world.data_dir(), &world.runtime, locate, behind)).unwrap();
+        assert_eq!(replayed.damaged.len(), 1);
+        world.crash();
+        world.assert_segment(1, 0, b"", "lost");
+        world.assert_segment(1, 100, b"xy", "behind what was lost");
+        world.assert_segment(2, 40, b"", "where the log is noted to begin");
+        world.assert_segment(3, 100, b"xy", "the first that is there");
+        assert!(world.disk.peek(&segment_path(3, 0)).is_err());
+    }
+    let whole = World::new(2);
+    whole.journal_of(4, &[record(1, 100)]);
+    whole.replay().unwrap();
+    assert!(whole.disk.peek(&segment_path(1, 0)).is_err());
 }
 
 #[test]
