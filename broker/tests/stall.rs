@@ -1,7 +1,7 @@
 //! Minutes-long runs: no shard sleeps on work, no start or stop leaks or dies. `tests/run --long` runs them.
 //!
 //! A stall is the time a small request took beyond 20 ms, after what the scheduler took away from the shard and from the
-//! client is taken off (`/proc/<pid>/task/<tid>/schedstat`). Beside the shard a thread burns the same core.
+//! client and the threads that deliver packets is taken off (`schedstat` in `/proc`). Beside the shard a thread burns the same core.
 #![expect(
     clippy::disallowed_methods,
     reason = "a client outside of the shards may block, look at the clock and read /proc"
@@ -25,6 +25,8 @@ mod support;
 use support::settings;
 
 const STALL: Duration = Duration::from_millis(20);
+/// Of a fifth of the time each.
+const STALL_RUNS_MAX: usize = 20;
 
 /// How long each run lasts: `WALSER_STALL_SECONDS`, or five minutes.
 fn run_time() -> Duration {
@@ -34,7 +36,11 @@ fn run_time() -> Duration {
 
 /// Time the scheduler kept a runnable thread waiting.
 fn run_delay(task: &str) -> Duration {
-    let schedstat = fs::read_to_string(format!("/proc/self/task/{task}/schedstat")).unwrap();
+    delay_of(&format!("self/task/{task}"))
+}
+
+fn delay_of(task: &str) -> Duration {
+    let schedstat = fs::read_to_string(format!("/proc/{task}/schedstat")).unwrap();
     Duration::from_nanos(schedstat.split_whitespace().nth(1).unwrap().parse().unwrap())
 }
 
@@ -61,6 +67,14 @@ fn stolen() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
+/// Threads of the kernel that deliver what a socket was sent, and wait for a processor like everybody else.
+fn network_threads() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().map(|process| process.unwrap().file_name().into_string().unwrap());
+    let is_one =
+        |id: &String| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"));
+    processes.filter(|id| id.parse::<u32>().is_ok()).filter(is_one).collect()
+}
+
 /// Sends small requests one by one beside a hog on `cpu`; the longest stall.
 fn longest_stall(address: SocketAddr, cpu: usize, run_time: Duration) -> Duration {
     let done = AtomicBool::new(false);
@@ -76,9 +90,13 @@ fn longest_stall(address: SocketAddr, cpu: usize, run_time: Duration) -> Duratio
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_nodelay(true).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            let shards = shard_tasks();
+            let (shards, network) = (shard_tasks(), network_threads());
             let request = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
-            let delays = || shards.iter().map(|task| run_delay(task)).sum::<Duration>() + run_delay(&own) + stolen();
+            let delays = || {
+                let shards = shards.iter().map(|task| run_delay(task)).sum::<Duration>();
+                let network = network.iter().map(|process| delay_of(process)).sum::<Duration>();
+                shards + network + run_delay(&own) + stolen()
+            };
             let began = Instant::now();
             let (mut longest, mut requests, mut slow) = (Duration::ZERO, 0_u64, 0_u64);
             while began.elapsed() < run_time {
@@ -93,7 +111,9 @@ fn longest_stall(address: SocketAddr, cpu: usize, run_time: Duration) -> Duratio
                 requests += 1;
                 if took > STALL {
                     slow += 1;
-                    longest = longest.max(took.saturating_sub(delays() - delayed_before));
+                    let delayed = delays() - delayed_before;
+                    println!("request {requests} took {took:?}, of which threads waited for a processor {delayed:?}");
+                    longest = longest.max(took.saturating_sub(delayed));
                 }
             }
             println!("{requests} requests, {slow} slower than {STALL:?}, longest stall {longest:?}");
@@ -132,15 +152,22 @@ fn a_short_preemption_timer_stalls() {
 #[ignore = "five minutes; run by tests/run --long"]
 fn a_short_preemption_timer_stalls_produce_and_fetch() {
     // Rule: what `stalls` of the tests crate looks for in a whole broker is found where it is; there the limit is 500 ms.
-    let (mut settings, _data_dir) = settings(2);
-    settings.preempt_timer = Duration::from_micros(500);
-    let broker = RunningBroker::start(&settings).unwrap();
-    let address = broker.listeners()[0].bound.to_string();
-    let stalls = walser_tests::stalls::run(&address, std::process::id(), run_time());
-    broker.stop();
-    println!("{stalls:?}");
-    let is_found = stalls.as_ref().map_or(true, |stalls| stalls.longest_stall > STALL);
-    assert!(is_found, "{stalls:?}: this test would not see one");
+    // One comes every few minutes, by chance.
+    let mut is_found = false;
+    for _ in 0..STALL_RUNS_MAX {
+        let (mut settings, _data_dir) = settings(2);
+        settings.preempt_timer = Duration::from_micros(500);
+        let broker = RunningBroker::start(&settings).unwrap();
+        let address = broker.listeners()[0].bound.to_string();
+        let stalls = walser_tests::stalls::run(&address, std::process::id(), run_time() / 5);
+        broker.stop();
+        println!("{stalls:?}");
+        is_found = stalls.as_ref().map_or(true, |stalls| stalls.longest_stall > STALL);
+        if is_found {
+            break;
+        }
+    }
+    assert!(is_found, "this test would not see one");
 }
 
 #[test]
