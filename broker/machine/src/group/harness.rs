@@ -25,6 +25,11 @@ pub(super) const WALL_START_MS: i64 = 1_700_000_000_000;
 pub(super) const SESSION_MS: i32 = 10_000;
 pub(super) const REBALANCE_MS: i32 = 60_000;
 
+/// Bytes that are given in hexadecimal.
+pub(super) fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|index| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).unwrap()).collect()
+}
+
 /// A coordinator whose records become durable at once, unless `is_commit_held`.
 pub(super) struct Harness {
     pub(super) coordinator: GroupCoordinator,

@@ -1,4 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
 
 use walser_protocol::ErrorCode;
 use walser_protocol::types::Uuid;
@@ -21,7 +23,6 @@ use crate::group::state::Committer;
 use crate::ids::{LeaderEpoch, TopicId};
 use crate::metadata::image::ImageBuilder;
 use crate::metadata::records::{MetadataRecord, PartitionRecord};
-use std::sync::Arc;
 
 mod answers;
 mod coordinator;
@@ -81,15 +82,22 @@ impl Bench {
     }
 
     pub(super) fn create_topic(&mut self, number: u8, partition_count: i32) {
-        let topic = MetadataRecord::Topic { topic_id: topic_id(number), name: format!("t{number}") };
-        self.change_topics(&[topic]);
-        self.grow_topic(number, 0, partition_count);
+        self.create_topic_as(topic_id(number), &format!("t{number}"), partition_count);
+    }
+
+    pub(super) fn create_topic_as(&mut self, topic_id: TopicId, name: &str, partition_count: i32) {
+        self.change_topics(&[MetadataRecord::Topic { topic_id, name: name.to_owned() }]);
+        self.add_partitions(topic_id, 0..partition_count);
     }
 
     pub(super) fn grow_topic(&mut self, number: u8, from: i32, to: i32) {
+        self.add_partitions(topic_id(number), from..to);
+    }
+
+    fn add_partitions(&mut self, topic_id: TopicId, indexes: Range<i32>) {
         let partition = |partition_index: i32| {
             MetadataRecord::Partition(PartitionRecord {
-                topic_id: topic_id(number),
+                topic_id,
                 partition_index,
                 replicas: Vec::new(),
                 in_sync_replicas: Vec::new(),
@@ -99,7 +107,7 @@ impl Bench {
                 directories: Vec::new(),
             })
         };
-        self.change_topics(&(from..to).map(partition).collect::<Vec<_>>());
+        self.change_topics(&indexes.map(partition).collect::<Vec<_>>());
     }
 
     pub(super) fn delete_topic(&mut self, number: u8) {
@@ -120,15 +128,9 @@ impl Bench {
         request: &ConsumerGroupHeartbeat,
     ) -> Result<ConsumerGroupHeartbeatReply, ConsumerGroupError> {
         request.validate(&self.settings)?;
-        let environment = Environment {
-            wall_ms: self.wall_ms,
-            topics: &self.topics,
-            settings: &self.settings,
-            classic_max_size: i32::MAX,
-        };
         let outcome = match request.member_epoch {
-            ..0 => handle_leave(&self.group, environment, request),
-            0.. => handle_heartbeat(&self.group, environment, request),
+            ..0 => handle_leave(&self.group, self.environment(), request),
+            0.. => handle_heartbeat(&self.group, self.environment(), request),
         }?;
         Ok(self.carry_out(outcome))
     }

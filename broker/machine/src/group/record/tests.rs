@@ -2,6 +2,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::group::harness::unhex;
 
 const TOPIC_ID: Uuid = Uuid::from_bytes([7; 16]);
 
@@ -140,10 +141,6 @@ fn versions_are_those_kafka_writes() {
     assert_eq!(classic.value.as_deref().map(|value| &value[..2]), Some(&b"\0\x03"[..]));
 }
 
-fn hex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2).map(|index| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).unwrap()).collect()
-}
-
 #[test]
 fn records_of_kafka_are_read_and_written_again_byte_by_byte() {
     // Rule: Kafka 4.4.0 wrote these into __consumer_offsets: a commit of version 9, one of version 3 that names its retention, and a
@@ -168,7 +165,7 @@ fn records_of_kafka_are_read_and_written_again_byte_by_byte() {
         ),
     ];
     for (key, value) in records {
-        let encoded = EncodedRecord { key: hex(key).into(), value: Some(hex(value).into()) };
+        let encoded = EncodedRecord { key: unhex(key).into(), value: Some(unhex(value).into()) };
         let record = decoded(&encoded).expect("a known kind");
         assert_eq!(record.encode().as_ref(), Ok(&encoded), "{record:?}");
     }

@@ -16,8 +16,8 @@ type Place = (String, i32);
 /// Sees the log as it grows, and every answer as it leaves.
 #[derive(Default)]
 pub(super) struct Checker {
-    /// Offsets in the log: what is committed, and its time.
-    committed: BTreeMap<Place, (i64, i64)>,
+    /// Offsets in the log.
+    committed: BTreeMap<Place, i64>,
     /// Classic groups in the log.
     groups: BTreeMap<String, Option<GroupMetadataValue>>,
     /// The greatest offset that a client was told is committed.
@@ -41,26 +41,39 @@ impl Checker {
     }
 
     pub(super) fn logged(&mut self, wall_ms: i64, record: &GroupRecord) {
-        match record {
-            GroupRecord::OffsetCommit { group_id, partition_index, value: Some(value), .. } => {
-                let place = (group_id.clone(), *partition_index);
-                if let Some((known, _)) = self.committed.get(&place) {
+        if let GroupRecord::OffsetCommit { group_id, topic, partition_index, value } = record {
+            let place = (group_id.clone(), *partition_index);
+            match (value, self.committed.get(&place)) {
+                (Some(value), Some(known)) => {
                     assert!(value.offset >= *known, "{place:?} goes back from {known} to {}", value.offset);
                 }
-                self.committed.insert(place, (value.offset, wall_ms));
+                (Some(_), None) => {}
+                (None, _) => {
+                    self.check_expiry(wall_ms, group_id, topic, *partition_index);
+                    self.acknowledged.remove(&place);
+                }
             }
-            GroupRecord::OffsetCommit { group_id, topic, partition_index, value: None } => {
-                self.check_expiry(wall_ms, group_id, topic, *partition_index);
+        } else if let GroupRecord::GroupMetadata { group_id, value } = record {
+            self.check_generation(group_id, value.as_ref());
+            if value.is_none() {
+                // A group of the name that comes later begins at the first generation again.
+                self.owners.retain(|((owned, _), _), _| owned != group_id);
+            }
+        }
+        self.put(record);
+    }
+
+    /// What the log says now.
+    fn put(&mut self, record: &GroupRecord) {
+        match record {
+            GroupRecord::OffsetCommit { group_id, partition_index, value, .. } => {
                 let place = (group_id.clone(), *partition_index);
-                self.committed.remove(&place);
-                self.acknowledged.remove(&place);
+                match value {
+                    Some(value) => drop(self.committed.insert(place, value.offset)),
+                    None => drop(self.committed.remove(&place)),
+                }
             }
             GroupRecord::GroupMetadata { group_id, value } => {
-                self.check_generation(group_id, value.as_ref());
-                if value.is_none() {
-                    // A group of the name that comes later begins at the first generation again.
-                    self.owners.retain(|((owned, _), _), _| owned != group_id);
-                }
                 self.groups.insert(group_id.clone(), value.clone());
             }
             GroupRecord::ConsumerGroupMetadata { .. }
@@ -93,30 +106,10 @@ impl Checker {
         self.committed = BTreeMap::new();
         self.groups = BTreeMap::new();
         let acknowledged = std::mem::take(&mut self.acknowledged);
-        for record in log {
-            match record {
-                GroupRecord::OffsetCommit { group_id, partition_index, value: Some(value), .. } => {
-                    let place = (group_id.clone(), *partition_index);
-                    self.committed.insert(place, (value.offset, value.commit_timestamp_ms));
-                }
-                GroupRecord::OffsetCommit { group_id, partition_index, value: None, .. } => {
-                    self.committed.remove(&(group_id.clone(), *partition_index));
-                }
-                GroupRecord::GroupMetadata { group_id, value } => {
-                    self.groups.insert(group_id.clone(), value.clone());
-                }
-                GroupRecord::ConsumerGroupMetadata { .. }
-                | GroupRecord::ConsumerGroupPartitionMetadata { .. }
-                | GroupRecord::ConsumerGroupMemberMetadata { .. }
-                | GroupRecord::ConsumerGroupTargetAssignmentMetadata { .. }
-                | GroupRecord::ConsumerGroupTargetAssignmentMember { .. }
-                | GroupRecord::ConsumerGroupCurrentMemberAssignment { .. }
-                | GroupRecord::ConsumerGroupRegularExpression { .. } => {}
-            }
-        }
+        log.iter().for_each(|record| self.put(record));
         self.forget_lost_incarnations();
         for (place, offset) in &acknowledged {
-            let kept = self.committed.get(place).map(|(kept, _)| *kept);
+            let kept = self.committed.get(place).copied();
             assert!(kept >= Some(*offset), "{place:?}: {offset} was acknowledged, {kept:?} is left");
         }
         self.acknowledged = acknowledged;

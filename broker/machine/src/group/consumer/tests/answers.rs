@@ -1,7 +1,6 @@
 //! The same requests get the same answers as from Kafka 4.4.
 
 use super::*;
-use crate::metadata::records::{MetadataRecord, PartitionRecord};
 
 const HEARTBEATS: &str = include_str!("kafka_4_4_heartbeats.txt");
 const PARTITIONS: i32 = 12;
@@ -47,20 +46,7 @@ fn answer(bench: &mut Bench, request: &ConsumerGroupHeartbeat) -> (i16, i32, Opt
 fn new_bench(topic_id: TopicId) -> Bench {
     let mut bench = Bench::new(&[]);
     bench.settings.max_size = 4;
-    let mut records = vec![MetadataRecord::Topic { topic_id, name: "t1".to_owned() }];
-    records.extend((0..PARTITIONS).map(|partition_index| {
-        MetadataRecord::Partition(PartitionRecord {
-            topic_id,
-            partition_index,
-            replicas: Vec::new(),
-            in_sync_replicas: Vec::new(),
-            leader: None,
-            leader_epoch: LeaderEpoch::ZERO,
-            partition_epoch: 0,
-            directories: Vec::new(),
-        })
-    }));
-    bench.change_topics(&records);
+    bench.create_topic_as(topic_id, "t1", PARTITIONS);
     bench
 }
 

@@ -2,11 +2,10 @@
 
 use super::*;
 use crate::group::command::MemberAssignment;
-use crate::group::harness::{self, Harness};
+use crate::group::harness::{self, Harness, unhex};
 use crate::group::settings::GroupSettings;
 use crate::group::{Command, Reply};
 use crate::metadata::MetadataDelta;
-use crate::metadata::records::{MetadataRecord, PartitionRecord};
 
 const GROUP_RECORDS: &str = include_str!("kafka_4_4_group.txt");
 const MIGRATION_RECORDS: &str = include_str!("kafka_4_4_migration.txt");
@@ -39,15 +38,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes(text: &str) -> Vec<u8> {
-    let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
-    digits.map(|pair| u8::from_str_radix(pair, 16).expect("hexadecimal")).collect()
-}
-
 /// When Kafka did the step, as far as its records say.
 fn wall_ms(records: &[HexRecord]) -> Option<i64> {
     records.iter().find_map(|(key, value)| {
-        let record = GroupRecord::decode(Some(&bytes(key)), value.as_deref().map(bytes).as_deref()).expect("readable");
+        let record = GroupRecord::decode(Some(&unhex(key)), value.as_deref().map(unhex).as_deref()).expect("readable");
         let record = record?;
         if let GroupRecord::GroupMetadata { value: Some(value), .. } = &record {
             return Some(value.current_state_timestamp_ms);
@@ -69,20 +63,7 @@ fn wall_ms(records: &[HexRecord]) -> Option<i64> {
 fn bench(topic_id: [u8; 16]) -> Bench {
     let mut bench = Bench::new(&[]);
     let topic_id = TopicId::from_wire(Uuid::from_bytes(topic_id)).expect("not zero");
-    let partition = |partition_index: i32| {
-        MetadataRecord::Partition(PartitionRecord {
-            topic_id,
-            partition_index,
-            replicas: Vec::new(),
-            in_sync_replicas: Vec::new(),
-            leader: None,
-            leader_epoch: LeaderEpoch::ZERO,
-            partition_epoch: 0,
-            directories: Vec::new(),
-        })
-    };
-    let topic = MetadataRecord::Topic { topic_id, name: "t1".to_owned() };
-    bench.change_topics(&[topic, partition(0), partition(1), partition(2), partition(3)]);
+    bench.create_topic_as(topic_id, "t1", 4);
     bench
 }
 
