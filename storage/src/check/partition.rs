@@ -361,7 +361,7 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
             runs = runs.split_off(last);
         } else if self.mark.is_some() {
             let begins_at = self.known.recovery_point.max(self.known.log_start_offset).unwrap_or(0);
-            fill_front(&mut runs, Some(begins_at));
+            fill_front(&mut runs, begins_at);
         }
         let mut bases: Vec<i64> = files.segments.keys().chain(runs.keys()).copied().collect();
         bases.sort_unstable();

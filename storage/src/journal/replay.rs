@@ -149,10 +149,10 @@ pub async fn replay_unsettled<D: Disk, R: Runtime>(
         for ((topic_id, partition), segments) in found.logs {
             match locate(topic_id, partition) {
                 Some(topic) => {
-                    let key = (topic, partition);
                     let is_marked = marks.contains_key(&(topic_id, partition));
-                    let begins_at = is_marked.then(|| beginnings.get(&key).copied().unwrap_or(0));
-                    logs.push(LogRecords { topic_id, topic: key.0, partition, segments, begins_at });
+                    let noted = || beginnings.get(&(topic.clone(), partition)).copied().unwrap_or(0);
+                    let begins_at = is_marked.then(noted);
+                    logs.push(LogRecords { topic_id, topic, partition, segments, begins_at });
                 }
                 None => replayed.dropped_records += count_records(&segments),
             }

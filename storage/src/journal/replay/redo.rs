@@ -120,7 +120,9 @@ async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prep
         None => {
             data_dir.create_partition(&topic, partition, topic_id).await?;
             sync_content(disk, &dir).await?;
-            fill_front(&mut segments, begins_at);
+            if let Some(begins_at) = begins_at {
+                fill_front(&mut segments, begins_at);
+            }
         }
     }
     if entries.is_none() {
@@ -132,10 +134,9 @@ async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prep
     Ok(Prepared { dir, segments, redone, is_new: last.is_none() })
 }
 
-/// Of a log without a file, which begins at `begins_at`, or is whole: has the segment there in any case.
-pub(crate) fn fill_front(segments: &mut BTreeMap<i64, Vec<Run>>, begins_at: Option<i64>) {
-    let first = segments.keys().next().copied();
-    if let Some((begins_at, _)) = begins_at.zip(first).filter(|(begins_at, first)| begins_at < first) {
+/// Of a log without a file: the segment it begins with is among its segments, even if all of it was lost.
+pub(crate) fn fill_front(segments: &mut BTreeMap<i64, Vec<Run>>, begins_at: i64) {
+    if segments.keys().next().is_some_and(|first| begins_at < *first) {
         segments.insert(begins_at, Vec::new());
     }
 }
