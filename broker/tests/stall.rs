@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use walser_broker::shard::mesh::{self, Mesh};
 use walser_broker::shard::runtime::{self, ExecutorSettings, ExecutorThread, ShardRuntime};
 use walser_broker::shard::start::{RunningBroker, Stopped};
+use walser_tests::stalls::{run_delay, stolen};
 
 mod support;
 use support::settings;
@@ -34,24 +35,15 @@ fn run_time() -> Duration {
     Duration::from_secs(seconds.unwrap_or(300))
 }
 
-/// Time the scheduler kept a runnable thread waiting.
-fn run_delay(task: &str) -> Duration {
-    delay_of(&format!("self/task/{task}"))
+/// Folders of those threads or processes in `folder` whose names begin with `prefix`.
+fn named(folder: &str, prefix: &str) -> Vec<String> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().to_string_lossy().into_owned());
+    let is_one = |path: &String| fs::read_to_string(format!("{path}/comm")).is_ok_and(|name| name.starts_with(prefix));
+    paths.filter(is_one).collect()
 }
 
-fn delay_of(task: &str) -> Duration {
-    let schedstat = fs::read_to_string(format!("/proc/{task}/schedstat")).unwrap();
-    Duration::from_nanos(schedstat.split_whitespace().nth(1).unwrap().parse().unwrap())
-}
-
-/// Thread ids of the shards.
 fn shard_tasks() -> Vec<String> {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().file_name().into_string().unwrap());
-    tasks
-        .filter(|task| {
-            fs::read_to_string(format!("/proc/self/task/{task}/comm")).is_ok_and(|name| name.starts_with("shard-"))
-        })
-        .collect()
+    named("/proc/self/task", "shard-")
 }
 
 fn pin_to(cpu: usize) {
@@ -60,19 +52,9 @@ fn pin_to(cpu: usize) {
     sched_setaffinity(Pid::from_raw(0), &set).unwrap();
 }
 
-/// Time the hypervisor gave the virtual cores to others, which no thread's account holds.
-fn stolen() -> Duration {
-    let stat = fs::read_to_string("/proc/stat").unwrap();
-    let ticks: u64 = stat.lines().next().unwrap().split_whitespace().nth(8).unwrap().parse().unwrap();
-    Duration::from_millis(ticks * 10)
-}
-
 /// Threads of the kernel that deliver what a socket was sent, and wait for a processor like everybody else.
 fn network_threads() -> Vec<String> {
-    let processes = fs::read_dir("/proc").unwrap().map(|process| process.unwrap().file_name().into_string().unwrap());
-    let is_one =
-        |id: &String| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"));
-    processes.filter(|id| id.parse::<u32>().is_ok()).filter(is_one).collect()
+    named("/proc", "ksoftirqd/")
 }
 
 /// Sends small requests one by one beside a hog on `cpu`; the longest stall.
@@ -86,17 +68,13 @@ fn longest_stall(address: SocketAddr, cpu: usize, run_time: Duration) -> Duratio
             }
         });
         let client = scope.spawn(|| {
-            let own = nix::unistd::gettid().to_string();
+            let own = format!("/proc/self/task/{}", nix::unistd::gettid());
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_nodelay(true).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            let (shards, network) = (shard_tasks(), network_threads());
+            let threads = [shard_tasks(), network_threads(), vec![own]].concat();
             let request = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
-            let delays = || {
-                let shards = shards.iter().map(|task| run_delay(task)).sum::<Duration>();
-                let network = network.iter().map(|process| delay_of(process)).sum::<Duration>();
-                shards + network + run_delay(&own) + stolen()
-            };
+            let delays = || threads.iter().map(|thread| run_delay(thread)).sum::<Duration>() + stolen();
             let began = Instant::now();
             let (mut longest, mut requests, mut slow) = (Duration::ZERO, 0_u64, 0_u64);
             while began.elapsed() < run_time {

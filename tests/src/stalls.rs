@@ -118,15 +118,15 @@ fn run_delays(tasks: &str) -> Result<Duration, String> {
     Ok(paths.filter(is_shard).map(|path| run_delay(&path)).sum())
 }
 
-/// Zero of a thread that has ended.
-fn run_delay(task: &str) -> Duration {
+/// Time the scheduler kept one thread waiting, by its folder in `/proc`. Zero of a thread that has ended.
+pub fn run_delay(task: &str) -> Duration {
     let schedstat = fs::read_to_string(format!("{task}/schedstat")).unwrap_or_default();
     let delay = schedstat.split_whitespace().nth(1).and_then(|field| field.parse().ok());
     Duration::from_nanos(delay.unwrap_or(0))
 }
 
 /// Time the hypervisor gave the virtual cores to others, which no thread's account holds.
-fn stolen() -> Duration {
+pub fn stolen() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
     Duration::from_millis(ticks.unwrap_or(0) * 10)
