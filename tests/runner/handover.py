@@ -56,10 +56,10 @@ def to_kafka(context):
     folder = context.path("handover")
     topics, before = os.path.join(folder, "topics"), os.path.join(folder, "walser")
     # Read in another life of the broker, in which nothing is compacted any more.
-    for step, file in [("fill", topics), ("read", before)]:
+    for step, files in [("fill", [topics]), ("read", [topics, before])]:
         walser = context.brokers.start_walser("walser-handover", CLEANER)
         try:
-            java(context, step, walser.address, *dict.fromkeys([topics, file]))
+            java(context, step, walser.address, *files)
         finally:
             code = walser.stop()
         context.report.case(f"handover clean stop after {step}", None if code == 0 else f"exit code {code}")
