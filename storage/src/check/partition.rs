@@ -21,7 +21,7 @@ use crate::index::offset::OffsetIndex;
 use crate::index::time::TimeIndex;
 use crate::journal::replay::{Content, Run, fill_front};
 use crate::leader_epoch::{LEADER_EPOCH_FILE, LeaderEpochs};
-use crate::log::{DAMAGE_FILE, DELETED_SUFFIX, DamageMark, GROUP_BYTES_MAX};
+use crate::log::{DAMAGE_FILE, DELETED_SUFFIX, DamageMark, GROUP_BYTES_MAX, clean_end};
 use crate::producer_state::ProducerStates;
 use crate::runtime::Runtime;
 use crate::segment::reader::last_offset;
@@ -186,12 +186,14 @@ pub(super) async fn check<D: Disk, R: Runtime>(
         (Some(coming), Some(noted)) => Some(coming.and(&noted)),
         (coming, noted) => noted.or(coming),
     };
+    let known = Known { is_clean: known.is_clean && mark.is_none(), ..known };
     let mut checker = Checker {
         disk,
         runtime,
         name: dir.dir_name.clone(),
         path,
-        known: Known { is_clean: known.is_clean && mark.is_none(), ..known },
+        known,
+        trusted_to: known.trusted_to(&files),
         mark,
         is_marked,
         has_swap: false,
@@ -211,6 +213,20 @@ pub(super) async fn check<D: Disk, R: Runtime>(
         (segments.iter().map(|s| s.scanned.batches).sum(), segments.iter().map(|s| s.good_end).sum());
     let Checker { findings, repair, .. } = checker;
     Ok(PartitionReport { dir: dir.clone(), findings, batches, bytes, start_offset, end_offset, repair })
+}
+
+impl Known {
+    /// As a start decides it, exclusive: below it a start looks at nothing.
+    fn trusted_to(&self, files: &Files) -> i64 {
+        let noted_end = self.noted.map(|noted| noted.end_offset);
+        let last = files.segments.last_key_value().filter(|_| self.is_clean);
+        let end =
+            last.and_then(|(base_offset, bytes)| clean_end(self.recovery_point, noted_end, (*base_offset, *bytes)));
+        match end {
+            Some(_) => i64::MAX,
+            None => self.recovery_point.max(self.noted.map(|noted| noted.base_offset)).unwrap_or(0),
+        }
+    }
 }
 
 impl Files {
@@ -241,6 +257,7 @@ struct Checker<'a, D, R> {
     name: String,
     path: PathBuf,
     known: Known,
+    trusted_to: i64,
     mark: Option<DamageMark>,
     /// The mark is there, and not only to come at the next start.
     is_marked: bool,
@@ -301,7 +318,7 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         let mut walk = EpochWalk {
             filed: None,
             found: LeaderEpochs::default(),
-            trusted_to: self.trusted_to(),
+            trusted_to: self.trusted_to,
             log_start_offset: self.known.log_start_offset.unwrap_or(0),
             base_offset: 0,
             wrong: Vec::new(),
@@ -338,10 +355,9 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         self.repair.wrong_epochs = walk.wrong;
     }
 
-    /// Exclusive: below it a start looks at nothing.
-    fn trusted_to(&self) -> i64 {
-        let noted = self.known.noted.map(|noted| noted.base_offset);
-        if self.known.is_clean { i64::MAX } else { self.known.recovery_point.max(noted).unwrap_or(0) }
+    /// Whether a start takes the segment that ends at `next_base`, or is the last one, as it is.
+    fn is_trusted(&self, next_base: Option<i64>) -> bool {
+        next_base.unwrap_or(i64::MAX) <= self.trusted_to
     }
 
     /// Exclusive: below it everything was on stable storage once.
@@ -393,7 +409,7 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         let file = Overlaid::new(path, file, file_bytes.unwrap_or(0), content);
         let len_bytes = file.end();
         let segment = Segment::new(&self.path, base_offset, 0);
-        let is_trusted = self.known.is_clean || next_base.is_some_and(|next| next <= self.trusted_to());
+        let is_trusted = self.is_trusted(next_base);
         let (indexes, mut has_bad_index) = if is_trusted {
             self.read_indexes(files, base_offset, len_bytes, next_base.unwrap_or(i64::MAX)).await?
         } else {
@@ -545,7 +561,7 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         } else if end_offset < wanted_end && !is_bad_at_end {
             let path = segments.last().map_or(self.path.clone(), |last| last.scanned.path.clone());
             let reason = format!("the log ends at offset {end_offset}, and was on stable storage up to {wanted_end}");
-            let consequence = match self.known.is_clean {
+            let consequence = match self.is_trusted(None) {
                 true => format!("the log goes on at offset {wanted_end}"),
                 false => format!("the log serves what is below offset {end_offset}, and takes no appends"),
             };
@@ -577,8 +593,7 @@ impl<D: Disk, R: Runtime> Checker<'_, D, R> {
         self.repair.has_unreadable |= bad.is_unreadable;
         let path: &Path = &segment.scanned.path;
         let is_noted = self.mark.is_none() && self.known.noted.is_some_and(|noted| bad.offset < noted.end_offset);
-        let is_finished = segment.next_base.is_some_and(|next| next <= self.trusted_to());
-        let is_looked_at = !is_finished && !is_noted && !self.known.is_clean;
+        let is_looked_at = !self.is_trusted(segment.next_base) && !is_noted;
         let consequence = match is_looked_at {
             true => format!("the log serves what is below offset {}, and takes no appends", bad.offset),
             false => format!("reads at offset {} fail with CORRUPT_MESSAGE", bad.offset),

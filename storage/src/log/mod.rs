@@ -61,8 +61,8 @@ pub use copy::{CopiedLog, CopyError, CopyPace, CopyProgress, CopySource, LogCopy
 pub use damage::{DAMAGE_FILE, DamageMark};
 pub use lookup::FoundTimestamp;
 pub use read::{ReadBatches, ReadRequest};
-pub(crate) use recovery::remove_if_there;
 pub use recovery::{OpenLog, RecoveryReport};
+pub(crate) use recovery::{clean_end, remove_if_there};
 pub(crate) use retention::DELETED_SUFFIX;
 pub use retention::Retention;
 pub use room::Place;

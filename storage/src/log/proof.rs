@@ -2,6 +2,7 @@
 //!
 //! Evidence that they had, any of which is enough:
 //! * A recovery point or a [note](super::known_end) lies behind them, or the log is marked (`damage`).
+//! * The log was stopped cleanly: then everything had been flushed.
 //! * A later segment has a file: it is made when everything before it is on stable storage.
 //! * Good batches are further behind than anything in flight: at most [`GROUP_BYTES_MAX`] is, where every append waits for a
 //!   flush.
@@ -41,7 +42,7 @@ impl Proof<'_> {
         file: &D::File,
     ) -> Result<bool, OpenError> {
         let is_marked = self.mark.is_some_and(|mark| mark.covers(self.bad.offset));
-        if is_marked || self.bad.offset < open.durable_to() || !self.later.is_empty() {
+        if is_marked || open.is_clean || self.bad.offset < open.durable_to() || !self.later.is_empty() {
             return Ok(true);
         }
         // Without a flush per append any amount may be in flight.

@@ -1,7 +1,7 @@
 //! Opening a log: what a clean stop left is trusted, what a crash left is looked at.
 //!
-//! After a clean stop the log ends at the recovery point and no segment is opened. Otherwise every segment from the
-//! recovery point on is scanned: each batch's CRC, the order of offsets, indexes, epochs and producers built anew. Of the
+//! After a clean stop the log ends at the recovery point and no segment is opened. Otherwise, and where the recovery point
+//! is missing or says less than the files and notes do, every segment from the recovery point on is scanned: each batch's CRC, the order of offsets, indexes, epochs and producers built anew. Of the
 //! segment that a [note](super::known_end) speaks of only what lies behind the place that is noted, and when the file ends
 //! there it is not opened. What is scanned is written again before it counts (`settle`). Where the batches end before the
 //! files do, or before where it is known that they once ended, there are two cases (`proof`): an append that was never
@@ -211,12 +211,17 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
     /// Exclusive: the batches below need no look.
     fn trusted_to(&self, found: &[FoundSegment]) -> i64 {
         let noted = self.known_end.as_ref().map(|known| known.base_offset);
-        let Some(recovery_point) = self.recovery_point.max(noted) else { return 0 };
-        match found.last() {
-            // A clean stop has left the last segment finished, and the log's end in the checkpoint.
-            Some(last) if self.is_clean && recovery_point >= last.base_offset => i64::MAX,
-            _ => recovery_point,
+        match self.clean_end(found) {
+            Some(_) => i64::MAX,
+            None => self.recovery_point.max(noted).unwrap_or(0),
         }
+    }
+
+    /// Where the last of the segments ends, if it is trusted.
+    fn clean_end(&self, found: &[FoundSegment]) -> Option<i64> {
+        let last = found.last().filter(|_| self.is_clean)?;
+        let noted = self.known_end.as_ref().map(|known| known.end_offset);
+        clean_end(self.recovery_point, noted, (last.base_offset, last.log_bytes))
     }
 
     /// The note, where it speaks of the first segment that is to be looked at; of a clean log, of its very end. After a
@@ -334,8 +339,10 @@ impl<F: File> Recovered<F> {
             let end_offset = match found.get(at + 1) {
                 Some(next) => next.base_offset,
                 // Only a clean stop lets the last segment be trusted, and then its end is known.
-                None if trusted_to == i64::MAX => open.recovery_point.unwrap_or(segment.base_offset),
-                None => return at,
+                None => match open.clean_end(found) {
+                    Some(end_offset) => end_offset,
+                    None => return at,
+                },
             };
             if end_offset > trusted_to {
                 return at;
@@ -543,6 +550,15 @@ impl<F: File> Recovered<F> {
         self.report.cut = Some(Cut { at: proof.bad.clone(), bytes });
         Ok(())
     }
+}
+
+/// Where a log that was stopped cleanly ends, if its recovery point tells: a clean stop has left the last segment finished,
+/// and the log's end in the checkpoint. The checkpoint may be gone, or older than what was `noted` of the end, and one in
+/// front of what the `last` segment, base offset and bytes, holds is no end.
+pub(crate) fn clean_end(recovery_point: Option<i64>, noted: Option<i64>, last: (i64, u64)) -> Option<i64> {
+    let (base_offset, bytes) = last;
+    let is_end = |end: &i64| if bytes > 0 { *end > base_offset } else { *end >= base_offset };
+    recovery_point.filter(|end| is_end(end) && noted.is_none_or(|noted| noted <= *end))
 }
 
 pub(super) async fn next_checked<F: File, S: Source>(

@@ -14,6 +14,7 @@ use crate::runtime::prng::{Prng, seeds};
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::validate::ValidBatch;
 
+mod clean;
 mod cold;
 mod compaction;
 mod copy;

@@ -121,6 +121,29 @@ impl World {
     }
 }
 
+impl World {
+    /// While nothing runs, the recovery points may be lost, or be no text any more.
+    pub(super) async fn damage_recovery_points(&self) {
+        if !self.chance(1, 20) {
+            return;
+        }
+        let (disk, path) = (self.disk(), Path::new(DATA).join(RECOVERY_POINT_FILE));
+        if disk.peek(&path).is_err() {
+            return;
+        }
+        let is_lost = self.chance(1, 2);
+        self.note(|| format!("the recovery points are {}", if is_lost { "lost" } else { "damaged" }));
+        if is_lost {
+            disk.remove_file(&path).await.expect("no fault");
+            disk.sync_dir(Path::new(DATA)).await.expect("no fault");
+        } else {
+            disk.plant(&path, 0, &[0xff]).expect("it is there");
+        }
+        self.tally.borrow_mut().faults += 1;
+        self.slots.borrow().iter().for_each(|slot| slot.noted_recovery_point.set(0));
+    }
+}
+
 impl Life {
     /// In some lives; most go on undisturbed.
     pub(super) async fn cause_trouble(&self, at: usize) {

@@ -149,6 +149,7 @@ fn run(world: &Rc<World>, steps: u64) {
         }
         if !world.is_full.get() {
             world.runtime.block_on(world.damage_indexes());
+            world.runtime.block_on(world.damage_recovery_points());
         }
         world.damage_journal();
     }

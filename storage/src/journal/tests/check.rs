@@ -248,3 +248,46 @@ fn what_a_kill_leaves_is_no_damage_and_a_damaged_journal_is_mended() {
     println!("{losses} losses");
     assert!(losses > 10, "{losses}");
 }
+
+#[test]
+fn a_clean_stop_without_its_recovery_points_is_judged_as_a_start_does() {
+    // Rule: after a clean stop whose recovery points are gone a start reads what no note speaks of, and a check says what it
+    // makes of damage there: appends are kept out, and nothing is cut off.
+    for (seed, has_notes) in [(5, true), (5, false), (6, true), (6, false)] {
+        let (world, histories, ends) = stopped(seed);
+        let (data_dir, context) = (world.data_dir(), format!("seed {seed}, notes {has_notes}"));
+        let notes = world.runtime.block_on(async {
+            data_dir.write_clean_mark(-1).await.expect("no fault");
+            data_dir.remove_checkpoint(RECOVERY_POINT_FILE).await.expect("no fault");
+            if !has_notes {
+                forget_ends(&data_dir).await.expect("no fault");
+            }
+            data_dir.read_log_ends().await.expect("no fault")
+        });
+        assert_eq!(damage(&check_all(&world)), Vec::<String>::new(), "{context}");
+        let last = files(&world, 0, &[".log"]).pop().expect("a segment");
+        let len_bytes = world.disk.peek(&last).expect("it is there").len() as u64;
+        world.disk.flip_bit(&last, len_bytes - 3, 2).expect("it is there");
+        let findings = check_all(&world).findings;
+        let [finding] = &findings.iter().filter(|finding| finding.is_damage()).collect::<Vec<_>>()[..] else {
+            panic!("{context}: {findings:?}")
+        };
+        let last_base = histories[0].batches.last().map(|(base, _, _)| *base);
+        assert_eq!(finding.offset, last_base, "{context}");
+        let notes: Vec<Note> = (0..3).map(|at| Some(notes.get(&(TOPIC_ID, at))?.to_vec())).collect();
+        let running = world.runtime.block_on(world.start_with_notes(true, &[], &notes));
+        let report = &running.reports[0];
+        let corrupt_at = report.corruption.as_ref().map(|bad| bad.offset);
+        let mut want = ends;
+        if has_notes {
+            assert!(finding.consequence.contains("CORRUPT_MESSAGE"), "{context}: {finding:?}");
+            assert_eq!((corrupt_at, report.scanned_bytes), (None, 0), "{context}: what is noted is believed");
+        } else {
+            assert!(finding.consequence.contains("takes no appends"), "{context}: {finding:?}");
+            assert_eq!((corrupt_at, report.cut.is_none()), (last_base, true), "{context}: {report:?}");
+            want[0] = last_base;
+        }
+        let found: Vec<_> = running.logs.iter().map(|log| Some(log.log_end_offset())).collect();
+        assert_eq!(found, want, "{context}");
+    }
+}
