@@ -455,15 +455,13 @@ pub async fn seal<D: Disk>(
     mut ends: BTreeMap<PartitionId, Arc<[u8]>>,
     is_clean: bool,
 ) -> Result<(), BootError> {
-    let checkpoint = |offset: fn(&ClosedLog) -> i64| OffsetCheckpoint {
-        offsets: closed.iter().map(|log| (log.offsets.key(), offset(log))).collect(),
+    let checkpoint = |offset: fn(&ClosedLog) -> Option<i64>| OffsetCheckpoint {
+        offsets: closed.iter().filter_map(|log| Some((log.offsets.key(), offset(log)?))).collect(),
     };
-    let mut first_dirty_offsets = checkpoint(|log| log.offsets.first_dirty_offset);
-    first_dirty_offsets.offsets.retain(|_, offset| *offset > 0);
     let files = [
         (RECOVERY_POINT_FILE, checkpoint(|log| log.offsets.recovery_point)),
-        (LOG_START_OFFSET_FILE, checkpoint(|log| log.offsets.log_start_offset)),
-        (CLEANER_OFFSET_FILE, first_dirty_offsets),
+        (LOG_START_OFFSET_FILE, checkpoint(|log| Some(log.offsets.log_start_offset))),
+        (CLEANER_OFFSET_FILE, checkpoint(|log| Some(log.offsets.first_dirty_offset).filter(|&offset| offset > 0))),
     ];
     for (file_name, mut offsets) in files {
         if !is_clean {
@@ -474,7 +472,7 @@ pub async fn seal<D: Disk>(
         }
         data_dir.write_checkpoint(file_name, &offsets).await?;
     }
-    data_dir.write_checkpoint(REPLICATION_OFFSET_FILE, &checkpoint(|log| log.high_watermark)).await?;
+    data_dir.write_checkpoint(REPLICATION_OFFSET_FILE, &checkpoint(|log| Some(log.high_watermark))).await?;
     ends.extend(closed.iter().filter_map(|log| Some((log.offsets.id, Arc::clone(log.end.as_ref()?)))));
     data_dir.write_log_ends(&encode_ends(&ends)).await?;
     if is_clean {

@@ -34,7 +34,8 @@ pub struct LogOffsets {
     /// Where the log is.
     pub dir: LogDirIndex,
     pub topic: Arc<str>,
-    pub recovery_point: i64,
+    /// `None` where it is not known.
+    pub recovery_point: Option<i64>,
     pub log_start_offset: i64,
     /// 0 where nothing was compacted.
     pub first_dirty_offset: i64,
@@ -107,7 +108,7 @@ impl<D: Disk> Checkpoints<D> {
                 id,
                 dir,
                 topic: Arc::clone(&topic.name),
-                recovery_point: recovery_point.copied().unwrap_or(0),
+                recovery_point: recovery_point.copied(),
                 log_start_offset: log_start_offset.copied().unwrap_or(0),
                 first_dirty_offset: first_dirty_offset.copied().unwrap_or(0),
             };
@@ -149,7 +150,7 @@ impl<D: Disk> Checkpoints<D> {
 
     /// As the files have them.
     pub fn recovery_points(&self) -> OffsetCheckpoint {
-        self.encode(|kept| Some(kept.recovery_point))
+        self.encode(|kept| kept.recovery_point)
     }
 
     /// As the files have them.

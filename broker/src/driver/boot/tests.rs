@@ -213,6 +213,25 @@ fn each_directory_keeps_its_own() {
 }
 
 #[test]
+fn what_no_checkpoint_says_is_not_made_up() {
+    // Rule: a log that one of the files names has no offset in the others because of that, neither in memory nor on disk.
+    let world = TwoDirs::new();
+    world.runtime.clone().block_on(async {
+        world.make("/a", 0).await;
+        world.disk.create_dir_all(Path::new("/b")).await.unwrap();
+        let (key, other) = (("a".to_owned(), 0), ("gone".to_owned(), 0));
+        let starts = OffsetCheckpoint { offsets: BTreeMap::from([(key.clone(), 3), (other, 4)]) };
+        world.dir("/a").write_checkpoint(LOG_START_OFFSET_FILE, &starts).await.unwrap();
+        let settled = world.settle().await.unwrap();
+        let left = read(&settled.online[&LogDirIndex::new(0)].checkpoints, true);
+        assert_eq!(left.log_start_offsets.offsets, BTreeMap::from([(key, 3)]));
+        assert_eq!(left.recovery_points, OffsetCheckpoint::default());
+        let file = world.dir("/a").read_checkpoint(RECOVERY_POINT_FILE).await.unwrap();
+        assert_eq!(file, OffsetCheckpoint::default());
+    });
+}
+
+#[test]
 fn a_directory_that_cannot_be_read_leaves_the_others() {
     // Rule: it is offline, and nothing in it has a home; not so the one with the metadata log, which stops the start.
     let world = TwoDirs::new();

@@ -75,7 +75,7 @@ impl<D: Disk, R: Runtime> Partition<D, R> {
             id: self.id,
             dir: self.dir,
             topic: Arc::clone(&self.topic),
-            recovery_point: self.log.recovery_point(),
+            recovery_point: Some(self.log.recovery_point()),
             log_start_offset: self.log.log_start_offset(),
             first_dirty_offset: self.log.first_dirty_offset(),
         }

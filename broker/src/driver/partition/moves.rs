@@ -13,7 +13,7 @@
 //! a shard is moved at a time, in the order in which that was asked for.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ pub struct Moves {
     changing: Semaphore,
     /// Replicas whose appends wait, or did and are not through yet.
     switches: RefCell<BTreeMap<PartitionId, Rc<Switch>>>,
+    /// Directories with replicas that ended half way from one to another.
+    unclean: RefCell<BTreeSet<LogDirIndex>>,
 }
 
 impl Default for Moves {
@@ -76,6 +78,7 @@ impl Default for Moves {
             wanted: Notify::new(),
             changing: Semaphore::new(1),
             switches: RefCell::default(),
+            unclean: RefCell::default(),
         }
     }
 }
@@ -126,6 +129,11 @@ impl Moves {
     /// All copies.
     pub(super) fn copies(&self) -> Vec<(PartitionId, Rc<Move>)> {
         self.by_id.borrow().iter().map(|(id, copy)| (*id, Rc::clone(copy))).collect()
+    }
+
+    /// Directories that no stop leaves clean.
+    pub(super) fn unclean(&self) -> BTreeSet<LogDirIndex> {
+        self.unclean.borrow().clone()
     }
 
     fn next(&self) -> Option<(PartitionId, Rc<Move>)> {
@@ -436,6 +444,8 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         if has_moved {
             self.leave(partition, next.to).await;
             (notes.departure)(partition.id, partition.dir, next.to).await;
+        } else {
+            end_half_way(partition).await;
         }
         Ok(())
     }
@@ -459,7 +469,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             id: partition.id,
             dir: next.to,
             topic: partition.topic.clone(),
-            recovery_point: copied.log_end_offset,
+            recovery_point: Some(copied.log_end_offset),
             log_start_offset: copied.log_start_offset,
             first_dirty_offset: copied.first_dirty_offset,
         };
@@ -494,8 +504,8 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 by_id.remove(&partition.id);
                 drop(by_id);
                 self.failed.borrow_mut().insert(partition.id, Some(next.to));
+                self.moves.unclean.borrow_mut().extend([partition.dir, next.to]);
                 self.settings.log_dirs.dir(next.to).fail(&error);
-                partition.log.forget_journal();
                 partition.waiters.wake_all();
                 Ok(false)
             }
@@ -541,6 +551,17 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let dir = data_dir.partition_path(&old.topic, old.id.index);
         if let Err(error) = remove_moved_from(data_dir.disk(), &dir).await {
             tracing::debug!(%error, "where a replica was is still noted");
+        }
+    }
+}
+
+/// Nobody uses the old replica any more, and a start may find it to be the only one: it gets everything into its files.
+async fn end_half_way<D: Disk, R: Runtime>(old: &Partition<D, R>) {
+    match old.log.close().await {
+        Ok(_) => old.log.forget_journal(),
+        Err(error) => {
+            let (topic, index) = (&old.topic, old.id.index);
+            tracing::warn!(%topic, partition = index, %error, "the old log of a replica that was moved is not closed");
         }
     }
 }

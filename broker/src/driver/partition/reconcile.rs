@@ -189,6 +189,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             results.push(result);
         }
         let mut unclean: BTreeSet<LogDirIndex> = self.failed.borrow().values().filter_map(|dir| *dir).collect();
+        unclean.extend(self.moves.unclean());
         let mut closed = Vec::with_capacity(results.len());
         for (partition, result) in partitions.iter().zip(results) {
             match result.ok().flatten() {

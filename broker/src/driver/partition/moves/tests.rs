@@ -17,7 +17,7 @@ use super::*;
 use crate::config::broker::BrokerConfig;
 use crate::config::topic::TopicConfig;
 use crate::config::view::BrokerView;
-use crate::driver::boot::{BootError, settle_all};
+use crate::driver::boot::{BootError, seal, settle_all};
 use crate::driver::checkpoints::DirCheckpoints;
 use crate::driver::homes::Placing;
 use crate::driver::partition::produce::{ProducePart, ProduceShard, Records};
@@ -203,6 +203,21 @@ impl Life {
         }
     }
 
+    /// A clean stop, as far as it is one; the directories in which it is not.
+    async fn stop(&self, world: &World) -> BTreeSet<LogDirIndex> {
+        let (closed, unclean) = self.partitions.close_all().await;
+        let mut ends = self.checkpoints.end().await;
+        for (at, path) in (0..).zip(DIRS) {
+            let closed: Vec<_> = closed.iter().filter(|log| log.offsets.dir == dir(at)).cloned().collect();
+            let data_dir = DataDir::at(world.disk.clone(), path);
+            let ends = ends.remove(&dir(at)).unwrap_or_default();
+            if let Err(error) = seal(&data_dir, &closed, ends, !unclean.contains(&dir(at))).await {
+                assert!(error.to_string().contains(path), "only there is an operation told to fail: {error}");
+            }
+        }
+        unclean
+    }
+
     fn home(&self, id: PartitionId) -> usize {
         self.partitions.find(id).expect("a replica").dir.index()
     }
@@ -364,4 +379,55 @@ fn a_disk_that_fails_leaves_the_replica_where_it_is() {
             });
         }
     }
+}
+
+#[test]
+fn a_replica_that_is_stuck_between_two_directories_is_whole_in_both() {
+    // Rule: when the new name cannot be made durable or the copy cannot be opened, a stop leaves neither directory clean, and
+    // whichever of the two a start finds has everything that was acknowledged.
+    let mut stuck = 0;
+    for (operation, path, count) in [(Operation::SyncDir, "/b", 12), (Operation::Read, "/b/t-0/", 2)] {
+        for nth in 1..count {
+            let case = format!("{operation:?} number {nth} in {path}");
+            let mut world = World::new(5);
+            let was_stuck = world.runtime.clone().block_on(async {
+                let life = world.start().await.unwrap();
+                for value_bytes in [100, 9000, 300, 200] {
+                    world.produce(&life, value_bytes).await.unwrap();
+                }
+                world.disk.fail_nth(operation, path, nth, libc::EIO);
+                let asked = life.partitions.move_replica(world.id, dir(1)).await;
+                assert!(asked.is_ok() || operation == Operation::SyncDir, "{case}: {asked:?}");
+                life.move_all().await;
+                let is_stuck = life.partitions.find(world.id).is_none();
+                let unclean = life.stop(&world).await;
+                assert_eq!(
+                    unclean,
+                    if is_stuck { BTreeSet::from([dir(0), dir(1)]) } else { BTreeSet::new() },
+                    "{case}"
+                );
+                is_stuck
+            });
+            stuck += usize::from(was_stuck);
+            world.runtime.crash();
+            world.disk = world.disk.kill(&world.runtime);
+            world.runtime.clone().block_on(async {
+                let rename = async |from: &str, to: &str| world.disk.rename(Path::new(from), Path::new(to)).await;
+                if was_stuck {
+                    rename("/b", "/gone").await.unwrap();
+                    let life = world.start().await.unwrap();
+                    if life.partitions.find(world.id).is_some() {
+                        world.check(&life, &format!("{case}, without the new directory")).await;
+                    }
+                    life.partitions.close_all().await;
+                    rename("/gone", "/b").await.unwrap();
+                }
+                let life = world.start().await.unwrap();
+                world.check(&life, &case).await;
+                world.produce(&life, 100).await.unwrap();
+                world.check(&life, &case).await;
+            });
+        }
+    }
+    assert!(stuck > 1, "{stuck} times");
 }
