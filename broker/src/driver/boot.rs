@@ -412,15 +412,15 @@ pub async fn settle<D: Disk>(
     for _ in found {
         random.push(u128::from_be_bytes(*random_uuid()?.as_bytes()));
     }
-    let is_replaced = |dir: &&FoundDir| {
+    let is_new = |dir: &&FoundDir| {
         let current = known.iter().find(|(_, topic)| topic.name == dir.name.topic).map(|(id, _)| *id);
-        dir.name.kind == DirKind::Partition && dir.topic_id.is_some_and(|id| Some(id) != current)
+        dir.name.kind == DirKind::Partition && !dir.is_noted_as(current)
     };
-    let replaced: BTreeSet<_> =
-        found.iter().filter(is_replaced).map(|dir| (dir.name.topic.as_str(), dir.name.partition)).collect();
-    if !replaced.is_empty() {
+    let new: BTreeSet<_> =
+        found.iter().filter(is_new).map(|dir| (dir.name.topic.as_str(), dir.name.partition)).collect();
+    if !new.is_empty() {
         // Later, nothing would tell whose offsets they were.
-        data_dir.forget_offsets(|topic, partition| replaced.contains(&(topic, partition))).await?;
+        data_dir.forget_offsets(|topic, partition| new.contains(&(topic, partition))).await?;
     }
     let decisions = plan_directories(found, known, || random.pop().unwrap_or_default());
     for (dir, decision) in found.iter().zip(decisions) {

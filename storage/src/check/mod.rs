@@ -169,7 +169,9 @@ pub(crate) struct FromJournal {
 impl Checkpoints {
     fn of(&self, dir: &FoundDir) -> Known {
         let key = (dir.name.topic.clone(), dir.name.partition);
-        let offset = |checkpoint: &OffsetCheckpoint| checkpoint.offsets.get(&key).copied();
+        // Those of another one are forgotten by a start. Whose name it is now is not asked here.
+        let is_noted = dir.is_noted_as(dir.topic_id);
+        let offset = |checkpoint: &OffsetCheckpoint| checkpoint.offsets.get(&key).copied().filter(|_| is_noted);
         Known {
             is_clean: self.is_clean,
             recovery_point: offset(&self.recovery_points),

@@ -63,6 +63,18 @@ pub struct FoundDir {
     pub has_data: bool,
 }
 
+impl FoundDir {
+    /// Whether what the offset checkpoints say under this name, which is that of a topic with this id if there is one, is about
+    /// what lies here. They name topics and not their ids, and speak only of directories whose names and ids are on stable
+    /// storage: one that has lost its id with the power is younger than what they say.
+    pub fn is_noted_as(&self, topic_id: Option<Uuid>) -> bool {
+        match self.topic_id {
+            Some(own) => Some(own) == topic_id,
+            None => self.has_data,
+        }
+    }
+}
+
 pub fn dir_name(topic: &str, partition: i32) -> String {
     format!("{topic}-{partition}")
 }

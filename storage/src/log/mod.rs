@@ -425,6 +425,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         look(&self.inner.state.borrow().producers)
     }
 
+    /// Whether the directory's name and topic id are on stable storage. Only then may offsets of the log be noted under its
+    /// topic's name: after a power cut they could be taken for those of another topic with that name. With the first flush
+    /// they are.
+    pub fn is_dir_durable(&self) -> bool {
+        self.inner.state.borrow().is_dir_durable
+    }
+
     /// What is known of one producer.
     pub fn producer(&self, producer_id: i64) -> Option<ProducerEntry> {
         self.inner.state.borrow().producers.producer(producer_id).cloned()

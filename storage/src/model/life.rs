@@ -139,12 +139,12 @@ async fn settle(world: &World, data_dir: &DataDir<SimulatedDisk>, found: &[Found
         let topic = KnownTopic { name: slot.name.clone(), partitions: BTreeSet::from([0]) };
         known.insert(slot.topic_id, topic);
     }
-    let is_replaced = |dir: &&FoundDir| {
+    let is_new = |dir: &&FoundDir| {
         let current = known.iter().find(|(_, topic)| topic.name == dir.name.topic).map(|(id, _)| *id);
-        dir.name.kind == DirKind::Partition && dir.topic_id.is_some_and(|id| Some(id) != current)
+        dir.name.kind == DirKind::Partition && !dir.is_noted_as(current)
     };
-    let replaced: Vec<&str> = found.iter().filter(is_replaced).map(|dir| dir.name.topic.as_str()).collect();
-    if !replaced.is_empty() {
+    let new: Vec<&str> = found.iter().filter(is_new).map(|dir| dir.name.topic.as_str()).collect();
+    if !new.is_empty() {
         if world.is_full.get() {
             // Where there is no room for new checkpoints the old ones go.
             world.slots.borrow().iter().for_each(|slot| {
@@ -152,7 +152,7 @@ async fn settle(world: &World, data_dir: &DataDir<SimulatedDisk>, found: &[Found
                 slot.noted_start.set(0);
             });
         }
-        data_dir.forget_offsets(|topic, _| replaced.contains(&topic)).await?;
+        data_dir.forget_offsets(|topic, _| new.contains(&topic)).await?;
     }
     let unique = || u128::from(world.below(u64::MAX));
     for (dir, decision) in found.iter().zip(plan_directories(found, &known, unique)) {
@@ -370,7 +370,7 @@ impl Life {
         let data_dir = self.world.data_dir();
         let mut noted = Noted::default();
         for slot in slots {
-            let Some(log) = slot.live() else { continue };
+            let Some(log) = slot.live().filter(SimulatedLog::is_dir_durable) else { continue };
             noted.recovery_points.offsets.insert(slot.key(), log.recovery_point());
             noted.log_starts.offsets.insert(slot.key(), log.log_start_offset());
             if log.first_dirty_offset() > 0 {
@@ -378,7 +378,7 @@ impl Life {
             }
         }
         for slot in self.world.slots.borrow().iter() {
-            // What was known of a log that is not open stays known.
+            // What was known of a log that is not noted now stays known.
             let known =
                 [(&mut noted.recovery_points, &slot.noted_recovery_point), (&mut noted.log_starts, &slot.noted_start)];
             for (file, offset) in known.into_iter().filter(|(_, offset)| offset.get() > 0) {

@@ -44,7 +44,7 @@ impl Life {
             56..60 => check_lookup(world, &slot, &log).await,
             60..72 => self.rest().await,
             72..75 => remove_old(world, &slot, &log).await,
-            75..78 => raise_start(world, &slot, &log),
+            75..78 => raise_start(world, &slot, &log).await,
             78..84 => compact(world, &slot, &log).await,
             84..87 => flush(world, &slot, &log).await,
             87..89 => begin_epoch(&slot, &log),
@@ -313,7 +313,10 @@ fn send_again(world: &World, slot: &Slot, log: &SimulatedLog) {
 }
 
 /// DeleteRecords.
-fn raise_start(world: &World, slot: &Slot, log: &SimulatedLog) {
+async fn raise_start(world: &World, slot: &Slot, log: &SimulatedLog) {
+    if !log.is_dir_durable() && world.chance(2, 3) {
+        flush(world, slot, log).await;
+    }
     let (start, high_watermark) = (log.log_start_offset(), slot.high_watermark.get().max(log.log_start_offset()));
     let offset = world.between(start as u64, high_watermark as u64 + 1) as i64;
     let context = format!("{}, start to {offset} of {high_watermark}", world.context(slot));

@@ -213,6 +213,43 @@ fn each_directory_keeps_its_own() {
 }
 
 #[test]
+fn what_checkpoints_say_of_a_directory_that_is_half_made_is_forgotten() {
+    // Rule: a directory that has neither id nor data is younger than what was noted under its name, which was another topic's:
+    // it is taken over and begins at 0. One with the topic's id, or without one and with data, keeps what was noted.
+    let topic_id = Uuid::from_bytes([7; 16]);
+    let known = known_topics(&image(TopicId::from_wire(topic_id).unwrap()), NODE);
+    for (has_id, has_data, is_kept) in [(false, false, false), (false, true, true), (true, false, true)] {
+        let case = format!("id {has_id}, data {has_data}");
+        let runtime = SimulatedRuntime::new(1);
+        let disk = SimulatedDisk::new(&runtime);
+        let data_dir = DataDir::at(disk.clone(), DATA);
+        runtime.block_on(async {
+            disk.create_dir_all(&data_dir.partition_path("a", 0)).await.unwrap();
+            if has_id {
+                data_dir.write_topic_id("a-0", topic_id).await.unwrap();
+            }
+            if has_data {
+                let path = data_dir.partition_path("a", 0).join("00000000000000000000.log");
+                walser_storage::checkpoint::replace_file(&disk, &path, b"x").await.unwrap();
+            }
+            let (ours, other) = (("a".to_owned(), 0), ("b".to_owned(), 0));
+            for file_name in [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE] {
+                let offsets = BTreeMap::from([(ours.clone(), 15), (other.clone(), 3)]);
+                data_dir.write_checkpoint(file_name, &OffsetCheckpoint { offsets }).await.unwrap();
+            }
+            let found = data_dir.list_partitions().await.unwrap();
+            settle(&data_dir, &found, &known).await.unwrap();
+            let found = data_dir.list_partitions().await.unwrap();
+            assert_eq!(found[0].topic_id, Some(topic_id), "{case}");
+            for file_name in [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE] {
+                let offsets = data_dir.read_checkpoint(file_name).await.unwrap().offsets;
+                assert_eq!((offsets.contains_key(&ours), offsets[&other]), (is_kept, 3), "{case}: {file_name}");
+            }
+        });
+    }
+}
+
+#[test]
 fn what_no_checkpoint_says_is_not_made_up() {
     // Rule: a log that one of the files names has no offset in the others because of that, neither in memory nor on disk.
     let world = TwoDirs::new();

@@ -250,10 +250,11 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         metrics.block_cache_misses.set(misses);
     }
 
-    /// Where logs begin, up to where they are durable and compacted, of those where that has moved since it was last asked.
+    /// Where logs begin, up to where they are durable and compacted, of those where that has moved since it was last asked and
+    /// whose directories a power cut would leave.
     pub fn moved_offsets(&self) -> Vec<LogOffsets> {
         let mut moved = Vec::new();
-        for partition in self.by_id.borrow().values() {
+        for partition in self.by_id.borrow().values().filter(|partition| partition.log.is_dir_durable()) {
             let log = &partition.log;
             let now = (log.recovery_point(), log.log_start_offset(), log.first_dirty_offset());
             if partition.noted.replace(now) != now {

@@ -212,6 +212,10 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             };
             futures_lite::future::or(committed, late).await?;
         }
+        if !partition.log.is_dir_durable() {
+            // What is noted of a log whose directory is gone with the power counts for nothing.
+            partition.log.flush().await.map_err(|error| Refusal::from_commit(&error))?;
+        }
         // What is decided now is to be in the directory in which the replica will be.
         while let Some(switch) = self.moves.switch_of(query.partition).filter(|switch| !switch.is_over()) {
             switch.over().await;

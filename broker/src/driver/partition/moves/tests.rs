@@ -20,6 +20,7 @@ use crate::config::view::BrokerView;
 use crate::driver::boot::{BootError, seal, settle_all};
 use crate::driver::checkpoints::DirCheckpoints;
 use crate::driver::homes::Placing;
+use crate::driver::partition::offsets::StartQuery;
 use crate::driver::partition::produce::{ProducePart, ProduceShard, Records};
 use crate::driver::partition::reconcile::{Assignment, Boot, DirBoot};
 use crate::driver::partition::{JournalSettings, PartitionSettings};
@@ -261,6 +262,39 @@ fn a_replica_is_moved_while_it_is_used() {
         assert_eq!(life.home(world.id), 2);
         world.check(&life, "started again").await;
     });
+}
+
+#[test]
+fn offsets_are_noted_of_directories_that_a_power_cut_leaves() {
+    // Rule: as long as a partition's directory is not on stable storage nothing is noted under its topic's name; when
+    // DeleteRecords is answered it is, id and all, and the new start is there after a power cut.
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            for value_bytes in [100, 200, 300, 400] {
+                world.produce(&life, value_bytes).await.unwrap();
+            }
+            let partition = life.partitions.find(world.id).unwrap();
+            partition.log.raise_log_start(1, 4).unwrap();
+            assert_eq!(life.partitions.moved_offsets(), [], "seed {seed}: all of it is in the journal");
+            let query = StartQuery { slot: 0, partition: world.id, offset: 3, wait: Duration::from_secs(1) };
+            let raised = life.partitions.raise_log_starts(vec![query]).await.remove(0).outcome.unwrap();
+            assert_eq!(raised.log_start_offset, 3);
+            assert_eq!(life.partitions.moved_offsets(), [partition.offsets()]);
+            assert_eq!(life.checkpoints.note(vec![raised]).await, []);
+        });
+        world.runtime.crash();
+        world.disk = world.disk.crash(&world.runtime);
+        world.runtime.clone().block_on(async {
+            let found = DataDir::at(world.disk.clone(), "/a").list_partitions().await.unwrap();
+            let ids: Vec<_> = found.iter().map(|dir| (dir.dir_name.as_str(), dir.topic_id)).collect();
+            assert_eq!(ids, [("t-0", Some(world.id.topic_id.get()))], "seed {seed}");
+            let life = world.start().await.unwrap();
+            let log = &life.partitions.find(world.id).unwrap().log;
+            assert_eq!((log.log_start_offset(), log.log_end_offset()), (3, 4), "seed {seed}");
+        });
+    }
 }
 
 #[test]
