@@ -41,7 +41,8 @@ impl Life {
             "{context}: it starts at {start}, noted is {}",
             slot.noted_start.get()
         );
-        if is_clean && !slot.is_condemned.get() {
+        // With the recovery point gone, what is damaged of its last segment is found.
+        if is_clean && !slot.is_condemned.get() && !serves_part && !slot.is_astray.get() {
             assert_eq!(end, expected.end_offset(), "{context}: a clean stop loses nothing");
             let is_trusted = report.scanned_bytes == 0 || slot.noted_recovery_point.get() < end;
             assert!(is_trusted, "{context}: what was stopped cleanly is trusted");
