@@ -22,7 +22,7 @@ use walser_storage::runtime::glommio::block_on;
 
 use self::print::Printer;
 use super::error::CliError;
-use crate::driver::boot::{self, QUORUM_DIR, known_topics, logs_behind};
+use crate::driver::boot::{self, JournalLogs, QUORUM_DIR, known_topics, logs_behind};
 use crate::driver::homes::{FoundDirs, find_homes, topics_in};
 use crate::driver::partition::reconcile::Homes;
 use crate::driver::quorum::inspect::inspect;
@@ -253,7 +253,9 @@ impl<D: Disk, R: Runtime> Tool<D, R> {
         // From now on a start looks at every log.
         let is_clean = data_dir.take_clean_mark().await.map_err(failed)?;
         let ends = data_dir.read_log_ends().await.map_err(failed)?;
-        let settled = boot::settle_journals(data_dir, &self.runtime, topics, &ends, is_clean).await;
+        // All directories are there.
+        let logs = JournalLogs { topics, may_be_made: true };
+        let settled = boot::settle_journals(data_dir, &self.runtime, logs, &ends, is_clean).await;
         settled.map_err(|error| CliError::Failed(error.to_string()))?;
         let report = self.check(metadata, at, &|_| {}).await?;
         forget_ends(data_dir).await.map_err(failed)?;

@@ -24,7 +24,7 @@ use walser_storage::data_dir::{DataDir, DataDirError, Removal};
 use walser_storage::disk::Disk;
 use walser_storage::error::DiskError;
 use walser_storage::journal::replay::{
-    DamagedJournal, JournalOwner, ReplayError, Replayed, discard, put_aside, replay_unsettled,
+    DamagedJournal, JournalOwner, Located, ReplayError, Replayed, discard, put_aside, replay_unsettled, settle_kept,
 };
 use walser_storage::runtime::Runtime;
 
@@ -196,6 +196,8 @@ pub async fn settle_all<D: Disk, R: Runtime>(
         }
     }
     let has_partitions = found.values().any(|found| !found.is_empty());
+    // What is nowhere may be in a directory that is not there.
+    let may_be_made = !is_any_away(log_dirs, image, node_id);
     let mut settled = Settled {
         online: BTreeMap::new(),
         homes: Homes::new(),
@@ -206,7 +208,8 @@ pub async fn settle_all<D: Disk, R: Runtime>(
     for (index, data_dir) in dirs {
         let Some(found) = found.remove(&index).filter(|_| !log_dirs.dir(index).is_offline()) else { continue };
         let topics = topics_in(&known, &homes, index);
-        let outcome = settle_dir(index, data_dir, runtime, image, &topics, found).await;
+        let logs = JournalLogs { topics: &topics, may_be_made };
+        let outcome = settle_dir(index, data_dir, runtime, image, logs, found).await;
         let Some((dir, journals)) = unless_offline(log_dirs, index, outcome)? else {
             homes.retain(|_, home| *home != index);
             moves.retain(|id, copy| copy.to != index && homes.contains_key(id));
@@ -219,6 +222,15 @@ pub async fn settle_all<D: Disk, R: Runtime>(
     settled.homes = homes;
     settled.moves = moves;
     Ok(settled)
+}
+
+/// Whether one of the directories that this broker has, or had, is not there.
+fn is_any_away(log_dirs: &LogDirs, image: &MetadataImage, node_id: i32) -> bool {
+    let node = BrokerId::from_wire(node_id).and_then(|id| image.broker(id));
+    let had = node.map(|broker| &broker.directories[..]).unwrap_or_default();
+    let online: BTreeSet<Uuid> =
+        log_dirs.iter().filter(|(_, dir)| !dir.is_offline()).map(|(_, dir)| dir.id()).collect();
+    online.len() < log_dirs.len() || had.iter().any(|id| !online.contains(&id.get()))
 }
 
 /// Of partitions that are in two directories because a move was interrupted, the old one goes: the new one says where it comes
@@ -295,14 +307,14 @@ async fn settle_dir<D: Disk, R: Runtime>(
     data_dir: DataDir<D>,
     runtime: &R,
     image: &Arc<MetadataImage>,
-    topics: &BTreeMap<Uuid, KnownTopic>,
+    logs: JournalLogs<'_>,
     mut found: Vec<FoundDir>,
 ) -> Result<(SettledDir<D>, SettledJournals), BootError> {
-    settle(&data_dir, &found, topics).await?;
+    settle(&data_dir, &found, logs.topics).await?;
     // From now on a crash counts as one.
     let is_clean = data_dir.take_clean_mark().await?;
     let ends = data_dir.read_log_ends().await?;
-    let journals = settle_journals(&data_dir, runtime, topics, &ends, is_clean).await?;
+    let journals = settle_journals(&data_dir, runtime, logs, &ends, is_clean).await?;
     // Where another topic's directory had the name, what the checkpoints say is of that one.
     let is_new = |made: &&FoundDir| found.binary_search_by(|known| known.dir_name.cmp(&made.dir_name)).is_err();
     let made: Vec<FoundDir> = journals.made.iter().filter(is_new).cloned().collect();
@@ -320,29 +332,50 @@ pub struct SettledJournals {
     pub damage_count: u64,
 }
 
+/// Whose records of a directory's journals count.
+#[derive(Clone, Copy)]
+pub struct JournalLogs<'a> {
+    /// Those whose logs are in this directory, or may have been.
+    pub topics: &'a BTreeMap<Uuid, KnownTopic>,
+    /// What has no directory anywhere gets one here.
+    pub may_be_made: bool,
+}
+
 /// Puts what a directory's journals of the last run promised into the segments, unless a clean stop has done so or `ends` say
-/// that it is there, and removes the journals. `topics` are those whose logs are in this directory, or may have been. After the directories are settled and before any log is opened. A journal that is
-/// damaged is put aside, and logs that may have lost something are marked: they find out when they are opened.
+/// that it is there, and removes the journals, but for what is withheld. After the directories are settled and before any log is
+/// opened. A journal that is damaged is put aside, and logs that may have lost something are marked: they find out when they are
+/// opened.
 ///
 /// After a clean stop a crash before the removal lets the next start replay what the segments have already, which changes
 /// nothing.
 pub async fn settle_journals<D: Disk, R: Runtime>(
     data_dir: &DataDir<D>,
     runtime: &R,
-    topics: &BTreeMap<Uuid, KnownTopic>,
+    logs: JournalLogs<'_>,
     ends: &LogEnds,
     is_clean: bool,
 ) -> Result<SettledJournals, BootError> {
-    let mut settled = SettledJournals::default();
-    if !is_clean {
-        let replayed = replay_journals(data_dir, runtime, topics, ends).await?;
-        for damaged in &replayed.damaged {
-            settled.damage_count += damaged.lost.len() as u64;
-            report_damage(damaged);
+    if is_clean {
+        discard(data_dir).await?;
+    }
+    let replayed = replay_journals(data_dir, runtime, logs, ends).await?;
+    let mut kept = BTreeSet::new();
+    for journal in &replayed.kept {
+        let is_damaged = replayed.damaged.iter().any(|damaged| damaged.folder == journal.folder);
+        kept.insert(&journal.folder);
+        if let Some(path) = settle_kept(data_dir, journal, is_damaged).await? {
+            let logs = journal.logs.as_ref().map_or(0, BTreeSet::len);
+            tracing::warn!(logs, folder = %path.display(), "journal kept: it has records of partitions that may be in a directory that is not there");
+        }
+    }
+    let mut settled = SettledJournals { made: replayed.made, damage_count: 0 };
+    for damaged in &replayed.damaged {
+        settled.damage_count += damaged.lost.len() as u64;
+        report_damage(damaged);
+        if !kept.contains(&damaged.folder) {
             let aside = put_aside(data_dir, &damaged.folder).await?;
             tracing::warn!(folder = %aside.display(), "damaged journal put aside; what could be read of it is in the logs");
         }
-        settled.made = replayed.made;
     }
     discard(data_dir).await?;
     Ok(settled)
@@ -351,12 +384,12 @@ pub async fn settle_journals<D: Disk, R: Runtime>(
 async fn replay_journals<D: Disk, R: Runtime>(
     data_dir: &DataDir<D>,
     runtime: &R,
-    known: &BTreeMap<Uuid, KnownTopic>,
+    JournalLogs { topics: known, may_be_made }: JournalLogs<'_>,
     ends: &LogEnds,
 ) -> Result<Replayed, BootError> {
     let locate = |topic_id, partition| {
         let topic = known.get(&topic_id)?;
-        topic.partitions.contains(&partition).then(|| topic.name.clone())
+        topic.partitions.contains(&partition).then(|| Located { topic: topic.name.clone(), may_be_made })
     };
     let is_settled = |topic_id, partition, sequence| is_noted(ends, topic_id, partition, sequence);
     let behind = |owner| logs_behind(known, owner);

@@ -28,11 +28,14 @@
 //! marked ([`DamageMark`]), durably, before the folder is put aside: `damage` has the rule. A hole in a log is never closed
 //! by what is behind it, because it is a hole in the file, too; where a log has lost all of its first segment and has no
 //! file yet, an empty one is made, so that what comes behind does not look like its beginning.
+//!
+//! A directory is made only where it is known not to be elsewhere. Until that is known the journal is kept, see `withheld`.
 
 mod damage;
 mod redo;
+mod withheld;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +47,8 @@ use self::damage::Evidence;
 pub(crate) use self::damage::LogKey;
 pub(crate) use self::redo::{Content, Run, fill_front};
 use self::redo::{LogRecords, Redone, redo_all};
+pub use self::withheld::{KeptJournal, settle_kept};
+use self::withheld::{WithheldFolder, number_of, read_withheld};
 use super::JOURNAL_DIR;
 use super::record::{BadRecord, Piece, Record, decode};
 use crate::checkpoint::{LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE, sync_dir};
@@ -81,6 +86,22 @@ pub struct Replayed {
     pub made: Vec<FoundDir>,
     /// Journals that cannot be read as a whole.
     pub damaged: Vec<DamagedJournal>,
+    /// Journals with records of logs whose directories are not there and may not be made; and those that were kept for that.
+    pub kept: Vec<KeptJournal>,
+}
+
+/// A log that the metadata knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    pub topic: String,
+    /// Its directory is made where it is not there: it is in no other data directory.
+    pub may_be_made: bool,
+}
+
+impl From<String> for Located {
+    fn from(topic: String) -> Self {
+        Self { topic, may_be_made: true }
+    }
 }
 
 /// A journal of which records are lost that were acknowledged.
@@ -128,53 +149,87 @@ pub async fn replay<D: Disk, R: Runtime>(
 }
 
 /// As [`replay`], without the records of which `is_settled` says that they are in their segments, durably: by topic id,
-/// partition and sequence.
-pub async fn replay_unsettled<D: Disk, R: Runtime>(
+/// partition and sequence. What is in [`Replayed::kept`] is to be settled with [`settle_kept`] afterwards.
+pub async fn replay_unsettled<D: Disk, R: Runtime, L: Into<Located>>(
     data_dir: &DataDir<D>,
     runtime: &R,
-    locate: impl Fn(Uuid, i32) -> Option<String>,
+    locate: impl Fn(Uuid, i32) -> Option<L>,
     is_settled: impl Fn(Uuid, i32, u64) -> bool,
     behind: impl Fn(JournalOwner) -> Vec<(Uuid, i32)>,
 ) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed::default();
-    for (number, folder) in find_folders(data_dir).await?.unwrap_or_default().live {
-        let found = read_folder(data_dir, runtime, &folder, &is_settled).await?;
-        replayed.folders += 1;
-        replayed.void_records += found.settled_records;
-        replayed.records += found.records;
-        replayed.torn_tails += usize::from(found.recovered.torn_tail.is_some());
-        let marks = found.marks(|shard_count| behind(JournalOwner { journal: number, shard_count }));
-        let beginnings = if marks.is_empty() { BTreeMap::new() } else { noted_beginnings(data_dir).await? };
-        let mut logs = Vec::new();
-        for ((topic_id, partition), segments) in found.logs {
-            match locate(topic_id, partition) {
-                Some(topic) => {
-                    let is_marked = marks.contains_key(&(topic_id, partition));
-                    let noted = || beginnings.get(&(topic.clone(), partition)).copied().unwrap_or(0);
-                    let begins_at = is_marked.then(noted);
-                    logs.push(LogRecords { topic_id, topic, partition, segments, begins_at });
-                }
-                None => replayed.dropped_records += count_records(&segments),
-            }
-        }
-        let Redone { logs, void_records, bytes, made } = redo_all(data_dir, runtime, logs).await?;
-        replayed.logs += logs;
-        replayed.void_records += void_records;
-        replayed.bytes += bytes;
-        replayed.made.extend(made);
-        if found.lost.is_empty() {
+    let locate = |(topic_id, partition)| locate(topic_id, partition).map(Into::into);
+    let folders = find_folders(data_dir).await?.unwrap_or_default();
+    for WithheldFolder { number, path } in folders.withheld {
+        let Some(logs) = read_withheld(data_dir, &path).await? else {
+            // Damage: nobody can say any more which of its records are still of use.
+            replayed.kept.push(KeptJournal { folder: path, logs: None });
             continue;
+        };
+        let found = read_folder(data_dir, runtime, &path, &|_, _, _| false).await?;
+        let located = |key| locate(key).filter(|_| logs.contains(&key));
+        let marks = found.marks(|shard_count| behind(JournalOwner { journal: number, shard_count }));
+        let withheld = replay_folder(data_dir, runtime, &path, (found, marks), &located, &mut replayed).await?;
+        replayed.kept.push(KeptJournal { folder: path, logs: Some(withheld) });
+    }
+    for (number, path) in folders.live {
+        let found = read_folder(data_dir, runtime, &path, &is_settled).await?;
+        let marks = found.marks(|shard_count| behind(JournalOwner { journal: number, shard_count }));
+        let withheld = replay_folder(data_dir, runtime, &path, (found, marks), &locate, &mut replayed).await?;
+        if !withheld.is_empty() {
+            replayed.kept.push(KeptJournal { folder: path, logs: Some(withheld) });
         }
-        let mut damaged = DamagedJournal { folder, lost: found.lost, marked: Vec::new() };
-        for ((topic_id, partition), mark) in marks {
-            let Some(topic) = locate(topic_id, partition) else { continue };
-            let (mark, made) = mark_log(data_dir, topic_id, &topic, partition, mark).await?;
-            replayed.made.extend(made);
-            damaged.marked.push((topic, partition, mark));
-        }
-        replayed.damaged.push(damaged);
     }
     Ok(replayed)
+}
+
+/// Replays one folder; the logs whose directories are not there and may not be made.
+async fn replay_folder<D: Disk, R: Runtime>(
+    data_dir: &DataDir<D>,
+    runtime: &R,
+    folder: &Path,
+    (found, marks): (Found, BTreeMap<LogKey, DamageMark>),
+    locate: &impl Fn(LogKey) -> Option<Located>,
+    replayed: &mut Replayed,
+) -> Result<BTreeSet<LogKey>, ReplayError> {
+    replayed.folders += 1;
+    replayed.void_records += found.settled_records;
+    replayed.records += found.records;
+    replayed.torn_tails += usize::from(found.recovered.torn_tail.is_some());
+    let beginnings = if marks.is_empty() { BTreeMap::new() } else { noted_beginnings(data_dir).await? };
+    let mut logs = Vec::new();
+    for (key, segments) in found.logs {
+        match locate(key) {
+            Some(located) => {
+                let is_marked = marks.contains_key(&key);
+                let noted = || beginnings.get(&(located.topic.clone(), key.1)).copied().unwrap_or(0);
+                let begins_at = is_marked.then(noted);
+                logs.push(LogRecords { key, located, segments, begins_at });
+            }
+            None => replayed.dropped_records += count_records(&segments),
+        }
+    }
+    let Redone { logs, void_records, bytes, made, mut withheld } = redo_all(data_dir, runtime, logs).await?;
+    replayed.logs += logs;
+    replayed.void_records += void_records;
+    replayed.bytes += bytes;
+    replayed.made.extend(made);
+    if found.lost.is_empty() {
+        return Ok(withheld);
+    }
+    let mut damaged = DamagedJournal { folder: folder.to_owned(), lost: found.lost, marked: Vec::new() };
+    for (key, mark) in marks {
+        let Some(located) = locate(key) else { continue };
+        match mark_log(data_dir, key, &located, mark).await? {
+            Some((mark, made)) => {
+                replayed.made.extend(made);
+                damaged.marked.push((located.topic, key.1, mark));
+            }
+            None => drop(withheld.insert(key)),
+        }
+    }
+    replayed.damaged.push(damaged);
+    Ok(withheld)
 }
 
 /// Where logs without a file begin, by topic and partition; at 0 where nothing is noted.
@@ -187,17 +242,20 @@ async fn noted_beginnings<D: Disk>(data_dir: &DataDir<D>) -> Result<BTreeMap<(St
     Ok(beginnings)
 }
 
-/// Notes durably that a log may have lost something. The directory, when it was made for that.
+/// Notes durably that a log may have lost something. The directory, when it was made for that. `None`: it is not there, and
+/// may not be made.
 async fn mark_log<D: Disk>(
     data_dir: &DataDir<D>,
-    topic_id: Uuid,
-    topic: &str,
-    partition: i32,
+    (topic_id, partition): LogKey,
+    Located { topic, may_be_made }: &Located,
     mark: DamageMark,
-) -> Result<(DamageMark, Option<FoundDir>), DiskError> {
+) -> Result<Option<(DamageMark, Option<FoundDir>)>, DiskError> {
     let disk = data_dir.disk();
     let dir = data_dir.partition_path(topic, partition);
     let is_there = list_if_there(disk, &dir).await?.is_some();
+    if !is_there && !may_be_made {
+        return Ok(None);
+    }
     data_dir.create_partition(topic, partition, topic_id).await?;
     let mark = match DamageMark::read(disk, &dir).await? {
         Some(earlier) => mark.and(&earlier),
@@ -211,7 +269,7 @@ async fn mark_log<D: Disk>(
         topic_id: Some(topic_id),
         has_data: true,
     });
-    Ok((mark, made))
+    Ok(Some((mark, made)))
 }
 
 /// Gives a damaged folder a name under which it counts no more and is kept; the new name. What could be read of it was
@@ -231,8 +289,8 @@ pub async fn put_aside<D: Disk>(data_dir: &DataDir<D>, folder: &Path) -> Result<
     Ok(aside)
 }
 
-/// Removes all journals. What is in them is not needed any more: the last stop was a clean one, or they were replayed. A
-/// crash in the middle leaves journals that are whole, or none.
+/// Removes all journals but those that are withheld. What is in them is not needed any more: the last stop was a clean one, or
+/// they were replayed. A crash in the middle leaves journals that are whole, or none.
 pub async fn discard<D: Disk>(data_dir: &DataDir<D>) -> Result<(), DiskError> {
     let Some(folders) = find_folders(data_dir).await? else { return Ok(()) };
     let root = data_dir.path().join(JOURNAL_DIR);
@@ -245,16 +303,23 @@ pub async fn discard<D: Disk>(data_dir: &DataDir<D>) -> Result<(), DiskError> {
     if folders.live.is_empty() {
         return Ok(());
     }
-    // Files that vanish one by one would look like damage: first the whole folder stops to count.
-    let mut discarded = Vec::with_capacity(folders.live.len());
-    for (_, folder) in folders.live {
+    discard_folders(data_dir, folders.live.into_iter().map(|(_, folder)| folder)).await
+}
+
+/// Removes folders. Files that vanish one by one would look like damage: first the whole folder stops to count.
+async fn discard_folders<D: Disk>(
+    data_dir: &DataDir<D>,
+    folders: impl Iterator<Item = PathBuf>,
+) -> Result<(), DiskError> {
+    let mut discarded = Vec::new();
+    for folder in folders {
         let mut aside = folder.as_os_str().to_owned();
         aside.push(DISCARDED_SUFFIX);
         let aside = PathBuf::from(aside);
         data_dir.disk().rename(&folder, &aside).await.map_err(|e| DiskError::new("rename", &folder, e))?;
         discarded.push(aside);
     }
-    sync_dir(data_dir.disk(), &root).await?;
+    sync_dir(data_dir.disk(), &data_dir.path().join(JOURNAL_DIR)).await?;
     for folder in &discarded {
         remove_folder(data_dir.disk(), folder).await?;
     }
@@ -265,6 +330,8 @@ pub async fn discard<D: Disk>(data_dir: &DataDir<D>) -> Result<(), DiskError> {
 struct Folders {
     /// With their numbers, by which they are sorted.
     live: Vec<(usize, PathBuf)>,
+    /// Of earlier runs.
+    withheld: Vec<WithheldFolder>,
     discarded: Vec<PathBuf>,
 }
 
@@ -276,11 +343,17 @@ async fn find_folders<D: Disk>(data_dir: &DataDir<D>) -> Result<Option<Folders>,
     let mut folders = Folders::default();
     let mut live = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.is_dir) {
+        if let Some(number) = number_of(&entry.name) {
+            folders.withheld.push(WithheldFolder { number, path: root.join(&entry.name) });
+            continue;
+        }
         match (entry.name.parse::<usize>(), entry.name.strip_suffix(DISCARDED_SUFFIX)) {
             (Ok(number), _) if number.to_string() == entry.name => {
                 live.insert(number, root.join(&entry.name));
             }
-            (_, Some(number)) if number.parse::<usize>().is_ok() => folders.discarded.push(root.join(&entry.name)),
+            (_, Some(name)) if name.parse::<usize>().is_ok() || number_of(name).is_some() => {
+                folders.discarded.push(root.join(&entry.name));
+            }
             _ if entry.name.contains(DAMAGED_SUFFIX) => {}
             (Ok(_) | Err(_), _) => tracing::warn!(name = entry.name, "not a journal of this broker; left alone"),
         }

@@ -2,8 +2,9 @@ use std::path::Path;
 
 use walser_machine::ids::{LeaderEpoch, TopicId};
 use walser_machine::metadata::image::ImageBuilder;
-use walser_machine::metadata::records::{MetadataRecord, PartitionRecord};
+use walser_machine::metadata::records::{BrokerRegistration, MetadataRecord, PartitionRecord};
 use walser_storage::data_dir::log_ends::LogEnds;
+use walser_storage::disk::OpenMode;
 use walser_storage::disk::simulated::SimulatedDisk;
 use walser_storage::journal::record::{Piece, SegmentBytes};
 use walser_storage::journal::{JOURNAL_DIR, folder};
@@ -58,13 +59,14 @@ fn journals_are_replayed_after_a_crash_only_and_gone_in_any_case() {
         let disk = SimulatedDisk::new(&runtime);
         let topic_id = Uuid::from_bytes([7; 16]);
         let image = image(TopicId::from_wire(topic_id).unwrap());
+        let topics = known_topics(&image, NODE);
+        let logs = JournalLogs { topics: &topics, may_be_made: true };
         runtime.block_on(async {
             disk.create_dir_all(&Path::new(DATA).join(JOURNAL_DIR)).await.unwrap();
             let other = Uuid::from_bytes([9; 16]);
             write_journal(&disk, &runtime, &[(topic_id, 0), (topic_id, 1), (topic_id, 2), (other, 0)]).await;
             let data_dir = DataDir::at(disk.clone(), DATA);
-            let settled =
-                settle_journals(&data_dir, &runtime, &known_topics(&image, NODE), &LogEnds::new(), is_clean).await;
+            let settled = settle_journals(&data_dir, &runtime, logs, &LogEnds::new(), is_clean).await;
             let made = settled.unwrap().made;
             let found = data_dir.list_partitions().await.unwrap();
             assert_eq!(made, found);
@@ -83,21 +85,21 @@ fn a_damaged_journal_costs_what_is_behind_it() {
     let data_dir = DataDir::at(disk.clone(), DATA);
     let topic_id = Uuid::from_bytes([7; 16]);
     let image = image(TopicId::from_wire(topic_id).unwrap());
+    let topics = known_topics(&image, NODE);
+    let logs = JournalLogs { topics: &topics, may_be_made: true };
     runtime.block_on(async {
         disk.create_dir_all(&Path::new(DATA).join(JOURNAL_DIR)).await.unwrap();
         write_journal(&disk, &runtime, &[(topic_id, 0); 3]).await;
         let dir = folder(Path::new(DATA), 3);
         let entries = disk.list_dir(&dir).await.unwrap();
         disk.flip_bit(&dir.join(&entries[0].name), 50, 1).unwrap();
-        let settled =
-            settle_journals(&data_dir, &runtime, &known_topics(&image, NODE), &LogEnds::new(), false).await.unwrap();
+        let settled = settle_journals(&data_dir, &runtime, logs, &LogEnds::new(), false).await.unwrap();
         assert_eq!(settled.damage_count, 1);
         let mark = DamageMark::read(&disk, &data_dir.partition_path("a", 0)).await.unwrap();
         assert!(mark.is_some_and(|mark| mark.end_offset.is_none() && mark.path.starts_with(&dir)));
         let left = disk.list_dir(&Path::new(DATA).join(JOURNAL_DIR)).await.unwrap();
         assert_eq!(left.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(), ["3.damaged"]);
-        let settled =
-            settle_journals(&data_dir, &runtime, &known_topics(&image, NODE), &LogEnds::new(), false).await.unwrap();
+        let settled = settle_journals(&data_dir, &runtime, logs, &LogEnds::new(), false).await.unwrap();
         assert_eq!((settled.damage_count, settled.made.len()), (0, 0), "once");
     });
 }
@@ -181,6 +183,28 @@ impl TwoDirs {
         wal.close().await.unwrap();
     }
 
+    /// What the broker had when it was last registered, by the number of the id.
+    fn register(&mut self, dirs: &[u8]) {
+        let registration = BrokerRegistration {
+            broker_id: BrokerId::from_wire(NODE).unwrap(),
+            broker_epoch: 1,
+            incarnation_id: Uuid::from_bytes([8; 16]),
+            endpoints: Vec::new(),
+            rack: None,
+            features: Vec::new(),
+            directories: dirs.iter().map(|number| DirectoryId::new(Uuid::from_bytes([*number; 16]))).collect(),
+            fenced: false,
+        };
+        let mut builder = ImageBuilder::new(&self.image);
+        builder.replay_batch(&[MetadataRecord::RegisterBroker(registration)]).unwrap();
+        self.image = Arc::new(builder.image().clone());
+    }
+
+    async fn journals(&self, path: &str) -> Vec<String> {
+        let entries = self.disk.list_dir(&Path::new(path).join(JOURNAL_DIR)).await.unwrap_or_default();
+        entries.into_iter().map(|entry| entry.name).collect()
+    }
+
     async fn has_segment(&self, path: &str, partition: i32) -> bool {
         let dir = self.dir(path).partition_path("a", partition);
         let entries = self.disk.list_dir(&dir).await.unwrap_or_default();
@@ -245,6 +269,58 @@ fn what_checkpoints_say_of_a_directory_that_is_half_made_is_forgotten() {
                 let offsets = data_dir.read_checkpoint(file_name).await.unwrap().offsets;
                 assert_eq!((offsets.contains_key(&ours), offsets[&other]), (is_kept, 3), "{case}: {file_name}");
             }
+        });
+    }
+}
+
+#[test]
+fn a_journal_is_kept_for_logs_that_may_be_elsewhere() {
+    // Rule: while a directory is away that the broker had, no log is made, neither of records nor for a mark of damage, and the
+    // journal stays, across clean stops, too; other logs get what it has, once. When all directories are there the rest is replayed,
+    // and what is then found elsewhere is dropped.
+    for is_damaged in [false, true] {
+        let mut world = TwoDirs::new();
+        world.register(&[1, 2, 3]);
+        world.runtime.clone().block_on(async {
+            for path in ["/a", "/b"] {
+                world.disk.create_dir_all(&Path::new(path).join(JOURNAL_DIR)).await.unwrap();
+            }
+            world.make("/b", 2).await;
+            world.journal("/b", &[2, 0, 3, 3]).await;
+            if is_damaged {
+                let path = folder(Path::new("/b"), 0);
+                let name = &world.disk.list_dir(&path).await.unwrap()[0].name;
+                // A byte of the second record, of partition 0, in the third block of its file.
+                world.disk.flip_bit(&path.join(name), (2 << 12) + 50, 1).unwrap();
+            }
+            for is_clean in [false, true, false] {
+                if is_clean {
+                    world.dir("/b").write_clean_mark(-1).await.unwrap();
+                }
+                let settled = world.settle().await.unwrap();
+                assert_eq!(settled.homes, Homes::from([(world.id(2), LogDirIndex::new(1))]));
+                assert!(world.has_segment("/b", 2).await);
+                assert_eq!(world.journals("/b").await, ["0.withheld", "0.withheld.logs"], "damage: {is_damaged}");
+                // What was replayed once is not again: the log may have gone on.
+                let segment = world.dir("/b").partition_path("a", 2).join("00000000000000000000.log");
+                world.disk.remove_file(&segment).await.unwrap();
+                world.disk.open(&segment, OpenMode::CreateOrOpen).await.unwrap();
+                let settled = world.settle().await.unwrap();
+                assert_eq!((settled.homes.len(), world.disk.peek(&segment).unwrap().len()), (1, 0));
+            }
+        });
+        world.register(&[1, 2]);
+        world.runtime.clone().block_on(async {
+            world.make("/a", 0).await;
+            let settled = world.settle().await.unwrap();
+            let homes = [(0, 0), (2, 1), (3, 1)].map(|(index, dir)| (world.id(index), LogDirIndex::new(dir)));
+            assert_eq!(settled.homes, Homes::from(homes));
+            assert!(world.has_segment("/b", 3).await && !world.has_segment("/b", 0).await);
+            let mark = DamageMark::read(&world.disk, &world.dir("/b").partition_path("a", 3)).await.unwrap();
+            assert_eq!(mark.is_some(), is_damaged);
+            let left: &[&str] = if is_damaged { &["0.withheld.damaged"] } else { &[] };
+            assert_eq!(world.journals("/b").await, left);
+            assert_eq!(world.settle().await.unwrap().homes.len(), 3);
         });
     }
 }

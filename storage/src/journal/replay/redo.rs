@@ -1,13 +1,10 @@
 //! Bytes of a journal to their places in the segments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-use walser_protocol::types::Uuid;
-
-use super::{count_records, list_if_there};
+use super::{Located, LogKey, count_records, list_if_there};
 use crate::checkpoint::sync_dir;
 use crate::data_dir::DataDir;
 use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_content};
@@ -16,6 +13,7 @@ use crate::error::DiskError;
 use crate::runtime::Runtime;
 use crate::runtime::side_by_side::side_by_side;
 use crate::segment::{LOG_SUFFIX, file_path, parse_file_name};
+use bytes::Bytes;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Largest single write.
@@ -39,9 +37,8 @@ pub(crate) struct Run {
 
 /// What a journal holds of one log.
 pub(super) struct LogRecords {
-    pub topic_id: Uuid,
-    pub topic: String,
-    pub partition: i32,
+    pub key: LogKey,
+    pub located: Located,
     /// By the base offset of the segment, in order of sequence.
     pub segments: BTreeMap<i64, Vec<Run>>,
     /// Of a log that may have lost something: where it begins, unless it has a file.
@@ -55,6 +52,8 @@ pub(super) struct Redone {
     pub bytes: u64,
     /// Directories that were gone.
     pub made: Vec<FoundDir>,
+    /// Logs whose directories are gone and may not be made.
+    pub withheld: BTreeSet<LogKey>,
 }
 
 impl Redone {
@@ -63,6 +62,7 @@ impl Redone {
         self.void_records += other.void_records;
         self.bytes += other.bytes;
         self.made.extend(other.made);
+        self.withheld.extend(other.withheld);
     }
 }
 
@@ -106,11 +106,16 @@ struct Prepared {
 }
 
 async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prepared, DiskError> {
-    let LogRecords { topic_id, topic, partition, mut segments, begins_at } = log;
+    let LogRecords { key, located, mut segments, begins_at } = log;
+    let ((topic_id, partition), Located { topic, may_be_made }) = (key, located);
     let disk = data_dir.disk();
     let dir = data_dir.partition_path(&topic, partition);
     let mut redone = Redone::default();
     let entries = list_if_there(disk, &dir).await?;
+    if entries.is_none() && !may_be_made {
+        redone.withheld.insert(key);
+        return Ok(Prepared { dir, segments: BTreeMap::new(), redone, is_new: false });
+    }
     let last = entries.as_deref().and_then(last_segment);
     match last {
         Some(last) => {

@@ -1,3 +1,4 @@
+use std::io::ErrorKind::NotFound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl Assignment for EveryPartition {
     }
 }
 
-/// What outlives a crash: three directories on one disk, and a topic "t" of one partition in the first of them.
+/// What outlives a crash: three directories on one disk, none of them with the metadata log, and a topic "t" of one partition in the first of them.
 struct World {
     runtime: SimulatedRuntime,
     disk: SimulatedDisk,
@@ -96,7 +97,7 @@ impl World {
     /// As the broker starts.
     async fn start(&self) -> Result<Life, BootError> {
         let paths = DIRS.map(std::path::PathBuf::from);
-        let log_dirs = Arc::new(LogDirs::new(&paths, Path::new("/a"), 0));
+        let log_dirs = Arc::new(LogDirs::new(&paths, Path::new("/m"), 0));
         let data_dirs: Vec<_> = DIRS.iter().map(|dir| DataDir::at(self.disk.clone(), *dir)).collect();
         for (number, (_, dir)) in (1..).zip(log_dirs.iter()) {
             dir.set_id(Uuid::from_bytes([number; 16]));
@@ -105,7 +106,9 @@ impl World {
         let settled = settle_all(&log_dirs, dirs, &self.runtime, &self.image, NODE).await?;
         let mut placing = Placing::new(NODE, DIRS.len(), settled.homes, &settled.moves);
         let homeless = placing.homeless(&self.image);
-        placing.place(homeless, &log_dirs, &[]);
+        if log_dirs.iter().all(|(_, dir)| !dir.is_offline()) {
+            placing.place(homeless, &log_dirs, &[]);
+        }
         let (mut left, mut checkpoints) = (Vec::new(), BTreeMap::new());
         for (index, dir) in settled.online {
             left.push(DirBoot { is_clean: dir.is_clean, ..crate::driver::boot::read(&dir.checkpoints, dir.is_clean) });
@@ -173,6 +176,23 @@ impl World {
             let batch = found.get(offset).unwrap_or_else(|| panic!("{case}: offset {offset} is lost"));
             let has_value = batch.windows(value.len()).any(|window| window == value);
             assert!(has_value, "{case}: offset {offset} is another record");
+        }
+    }
+
+    /// The process is gone, with the power or without.
+    fn end(&mut self, loses_power: bool) {
+        self.runtime.crash();
+        self.disk = if loses_power { self.disk.crash(&self.runtime) } else { self.disk.kill(&self.runtime) };
+    }
+
+    /// A directory is away, or there again.
+    async fn set_there(&self, at: usize, is_there: bool) {
+        let (there, away) = (Path::new(DIRS[at]).to_owned(), format!("/away{}", DIRS[at]));
+        self.disk.create_dir_all(Path::new("/away")).await.unwrap();
+        let (from, to) = if is_there { (Path::new(&away), &*there) } else { (&*there, Path::new(&away)) };
+        self.disk.rename(from, to).await.unwrap();
+        for dir in ["/", "/away"] {
+            self.disk.sync_dir(Path::new(dir)).await.unwrap();
         }
     }
 
@@ -464,4 +484,41 @@ fn a_replica_that_is_stuck_between_two_directories_is_whole_in_both() {
         }
     }
     assert!(stuck > 1, "{stuck} times");
+}
+
+#[test]
+fn what_was_moved_away_is_not_made_anew_from_an_old_journal() {
+    // Rule: while a directory is away, a log that is nowhere is not made from what a journal still has of it, however often the
+    // broker starts; once the directory is there again the replica is there with everything, and the journal is not kept.
+    for stops in [false, true] {
+        let mut world = World::new(6);
+        world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            world.produce(&life, 100).await.unwrap();
+            life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+            life.move_all().await;
+            world.produce(&life, 200).await.unwrap();
+        });
+        world.end(false);
+        world.runtime.clone().block_on(world.set_there(1, false));
+        for _ in 0..2 {
+            world.runtime.clone().block_on(async {
+                let life = world.start().await.unwrap();
+                assert!(life.partitions.find(world.id).is_none(), "an older replica serves");
+                assert_eq!(world.disk.list_dir(Path::new("/a/t-0")).await.map_err(|e| e.kind()).err(), Some(NotFound));
+                if stops {
+                    life.stop(&world).await;
+                }
+            });
+            world.end(false);
+        }
+        world.runtime.clone().block_on(async {
+            world.set_there(1, true).await;
+            let life = world.start().await.unwrap();
+            assert_eq!(life.home(world.id), 1);
+            world.check(&life, "there again").await;
+            let journals = world.disk.list_dir(Path::new("/a/journal")).await.unwrap();
+            assert!(journals.iter().all(|entry| !entry.name.contains("withheld")), "{journals:?}");
+        });
+    }
 }
