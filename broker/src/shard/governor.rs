@@ -1,36 +1,58 @@
 //! Background work in slices: compaction, retention, checkpoints, replay and cold reads share what the foreground leaves.
 //!
 //! One slice is at most [`super::SLICE`] of CPU. The governor lets one run per reactor turn while the shard has nothing
-//! else to do, and one per [`BUSY_TURNS`] turns while requests come in; never none, so that background work cannot fall
-//! behind for ever.
+//! else to do. While somebody waits for an append, whose steps would each wait behind a slice, and while requests come in,
+//! it holds the next slice back, but for no longer than [`HELD_BACK_MAX`], so that background work cannot fall behind for
+//! ever.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::Semaphore;
 
-/// Reactor turns between two slices while the shard is busy.
-const BUSY_TURNS: u32 = 4;
+/// A shard that never has nothing to do gives a tenth of its time to background work.
+const HELD_BACK_MAX: Duration = Duration::from_millis(1);
+/// Between two looks while a slice is held back.
+const LOOK: Duration = Duration::from_micros(20);
 
 /// One per shard.
 pub struct Governor<R> {
     runtime: R,
     /// One slice at a time, in order of asking.
     line: Semaphore,
-    /// Foreground requests since the last turn that was looked at.
-    foreground: Cell<u64>,
+    /// Requests that came in since the last turn that was looked at.
+    arrived: Cell<u64>,
+    /// Requests that somebody waits for.
+    awaited: Cell<u64>,
     slices: Cell<u64>,
+}
+
+/// A request that somebody waits for, until it is dropped.
+pub struct Awaited<'a>(&'a Cell<u64>);
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl<R: Runtime> Governor<R> {
     /// A governor of the executor behind `runtime`.
     pub fn new(runtime: R) -> Self {
-        Self { runtime, line: Semaphore::new(1), foreground: Cell::new(0), slices: Cell::new(0) }
+        let (arrived, awaited, slices) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { runtime, line: Semaphore::new(1), arrived, awaited, slices }
     }
 
     /// A request came in.
     pub fn note_foreground(&self) {
-        self.foreground.set(self.foreground.get() + 1);
+        self.arrived.set(self.arrived.get() + 1);
+    }
+
+    /// Somebody waits for a request, until what this returns is dropped. Not for those that wait for others, as long polls do.
+    pub fn await_foreground(&self) -> Awaited<'_> {
+        self.awaited.set(self.awaited.get() + 1);
+        Awaited(&self.awaited)
     }
 
     /// Slices granted so far.
@@ -41,13 +63,71 @@ impl<R: Runtime> Governor<R> {
     /// Waits until the caller may work for one slice.
     pub async fn slice(&self) {
         let _turn = self.line.acquire(1).await;
-        for _ in 0..BUSY_TURNS {
-            self.foreground.set(0);
-            self.runtime.turn().await;
-            if self.foreground.get() == 0 {
-                break;
-            }
+        let asked = self.runtime.now();
+        self.arrived.set(0);
+        self.runtime.turn().await;
+        while self.is_busy() && self.runtime.now().saturating_since(asked) < HELD_BACK_MAX {
+            self.runtime.sleep(LOOK).await;
         }
         self.slices.set(self.slices.get() + 1);
+    }
+
+    /// Somebody waits, or has asked for something since the last look.
+    fn is_busy(&self) -> bool {
+        self.arrived.replace(0) > 0 || self.awaited.get() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use walser_storage::runtime::prng::Prng;
+    use walser_storage::runtime::simulated::SimulatedRuntime;
+
+    use super::*;
+
+    /// How long the next slice takes to be granted while requests are awaited as `foreground` does it.
+    fn granted_after(seed: u64, foreground: impl AsyncFn(&Governor<SimulatedRuntime>, &SimulatedRuntime)) -> Duration {
+        let runtime = SimulatedRuntime::new(seed);
+        let governor = Governor::new(runtime.clone());
+        runtime.block_on(async {
+            let began = runtime.now();
+            let slice = async {
+                governor.slice().await;
+                runtime.now().saturating_since(began)
+            };
+            futures_lite::future::zip(foreground(&governor, &runtime), slice).await.1
+        })
+    }
+
+    #[test]
+    fn a_slice_waits_for_those_who_are_awaited_but_not_for_ever() {
+        // Rule: a slice is granted at once where nobody is awaited, when the last one is served otherwise, and always after
+        // a while.
+        for seed in 0..50 {
+            let wait = Duration::from_micros(Prng::new(seed).below(3000));
+            let idle = granted_after(seed, async |_, _| {});
+            assert!(idle < LOOK, "seed {seed}: {idle:?}");
+            let busy = granted_after(seed, async |governor, runtime| {
+                let _served = governor.await_foreground();
+                let _other = governor.await_foreground();
+                runtime.sleep(wait).await;
+            });
+            let (least, most) = (wait.min(HELD_BACK_MAX), wait.min(HELD_BACK_MAX) + 10 * LOOK);
+            assert!((least..=most).contains(&busy), "seed {seed}: {busy:?} of {wait:?}");
+        }
+    }
+
+    #[test]
+    fn an_arrival_holds_a_slice_back_for_a_look() {
+        // Rule: what has just come in has a turn of its own before the next slice.
+        for seed in 0..20 {
+            let arrived = granted_after(seed, async |governor, runtime| {
+                for _ in 0..5 {
+                    governor.note_foreground();
+                    runtime.turn().await;
+                }
+            });
+            assert!(arrived >= LOOK, "seed {seed}: {arrived:?}");
+        }
     }
 }

@@ -135,7 +135,10 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
             shard.apply_image(update).await;
             ShardReply::ImageApplied
         }
-        ShardRequest::Produce(request) => ShardReply::Produced(shard.partitions.produce(request).await),
+        ShardRequest::Produce(request) => {
+            let _awaited = shard.governor.await_foreground();
+            ShardReply::Produced(shard.partitions.produce(request).await)
+        }
         ShardRequest::Fetch(request) => ShardReply::Fetched(shard.partitions.fetch(request).await),
         ShardRequest::WaitForData(request, wait) => {
             shard.partitions.wait_for_data(&request, wait).await;

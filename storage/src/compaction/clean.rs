@@ -19,6 +19,9 @@ use super::transactions::Transactions;
 use crate::producer_state::ProducerStates;
 use crate::validate::DECOMPRESSED_BYTES_MAX;
 
+/// Records looked at before others may be given way: each costs well under a microsecond, and its key as much.
+pub const RECORDS_PER_BREATH: usize = 32;
+
 /// Why a batch cannot be compacted, and so nothing of its log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchUncleanable {
@@ -98,19 +101,23 @@ impl LastBatches {
     }
 }
 
-/// Maps the keys of a batch. `scratch` is for decompressed records.
+/// Maps the keys of a batch. `scratch` is for decompressed records, and `breathe` is awaited every [`RECORDS_PER_BREATH`].
 ///
 /// # Errors
 /// When the batch is not what it says it is.
-pub fn map_batch(
+pub async fn map_batch(
     batch: &BatchView<'_>,
     map: &mut OffsetMap,
     from_offset: i64,
     decompressed_bytes_max: usize,
     scratch: &mut Vec<u8>,
+    breathe: &impl AsyncFn(),
 ) -> Result<Result<(), Full>, BatchUncleanable> {
     let records = records_slice(batch, scratch, decompressed_bytes_max)?;
-    for record in Records::new(batch.header(), records) {
+    for (at, record) in Records::new(batch.header(), records).enumerate() {
+        if at % RECORDS_PER_BREATH == 0 {
+            breathe().await;
+        }
         let record = record?;
         if let Some(key) = record.key.filter(|_| record.offset >= from_offset)
             && let Err(full) = map.put(key, record.offset)
@@ -163,24 +170,31 @@ impl<'a> BatchCleaner<'a> {
         }
     }
 
-    /// `ends_segment`: nothing follows it in the segment that is written, so that it stays in any case.
+    /// `ends_segment`: nothing follows it in the segment that is written, so that it stays in any case. `breathe` is awaited
+    /// every [`RECORDS_PER_BREATH`].
     ///
     /// # Errors
     /// When the batch is not what it says it is.
-    pub fn clean(&mut self, batch: &BatchView<'_>, ends_segment: bool) -> Result<Cleaned, BatchUncleanable> {
+    pub async fn clean(
+        &mut self,
+        batch: &BatchView<'_>,
+        ends_segment: bool,
+        breathe: &impl AsyncFn(),
+    ) -> Result<Cleaned, BatchUncleanable> {
         batch.verify_crc()?;
         // Taken out, because the records borrow from it while the rest of `self` decides.
         let mut scratch = std::mem::take(&mut self.scratch);
-        let outcome = self.clean_with(batch, ends_segment, &mut scratch);
+        let outcome = self.clean_with(batch, ends_segment, &mut scratch, breathe).await;
         self.scratch = scratch;
         outcome
     }
 
-    fn clean_with(
+    async fn clean_with(
         &mut self,
         batch: &BatchView<'_>,
         ends_segment: bool,
         scratch: &mut Vec<u8>,
+        breathe: &impl AsyncFn(),
     ) -> Result<Cleaned, BatchUncleanable> {
         let is_outcome_settled = if batch.is_control() {
             let record = control_record(batch, scratch)?;
@@ -197,7 +211,7 @@ impl<'a> BatchCleaner<'a> {
             return Ok(if stays_empty { emptied(batch)? } else { Cleaned::Gone });
         }
         let records = records_slice(batch, scratch, self.settings.decompressed_bytes_max)?;
-        let look = self.look(batch, records)?;
+        let look = self.look(batch, records, breathe).await?;
         if look.kept == 0 {
             return Ok(if stays_empty { emptied(batch)? } else { Cleaned::Gone });
         }
@@ -208,17 +222,25 @@ impl<'a> BatchCleaner<'a> {
         }
         let new_horizon_ms = self.settings.now_ms.saturating_add(self.settings.delete_retention_ms);
         let horizon_ms = if needs_horizon { Some(new_horizon_ms) } else { horizon_ms };
-        match rebuild(batch, records, &self.keep, horizon_ms) {
+        match rebuild(batch, records, &self.keep, horizon_ms, breathe).await {
             // Its times are too far apart to be written anew: keeping it as it is loses nothing.
             Err(BatchUncleanable::Build(BuildError::BadTimestamp { .. })) => Ok(Cleaned::Unchanged),
             rebuilt => rebuilt,
         }
     }
 
-    fn look(&mut self, batch: &BatchView<'_>, records: &[u8]) -> Result<Look, BatchUncleanable> {
+    async fn look(
+        &mut self,
+        batch: &BatchView<'_>,
+        records: &[u8],
+        breathe: &impl AsyncFn(),
+    ) -> Result<Look, BatchUncleanable> {
         self.keep.clear();
         let mut look = Look::default();
-        for record in Records::new(batch.header(), records) {
+        for (at, record) in Records::new(batch.header(), records).enumerate() {
+            if at % RECORDS_PER_BREATH == 0 {
+                breathe().await;
+            }
             let record = record?;
             let keeps = batch.is_control() || self.keeps(batch.header(), &record);
             self.keep.push(keeps);
@@ -257,15 +279,19 @@ fn options(batch: &BatchView<'_>) -> BatchOptions {
     }
 }
 
-fn rebuild(
+async fn rebuild(
     batch: &BatchView<'_>,
     records: &[u8],
     keep: &[bool],
     delete_horizon_ms: Option<i64>,
+    breathe: &impl AsyncFn(),
 ) -> Result<Cleaned, BatchUncleanable> {
     let compression = Compression::new(batch.compression_type()?);
     let mut builder = BatchBuilder::new(BatchOptions { compression, delete_horizon_ms, ..options(batch) });
-    for (record, keeps) in Records::new(batch.header(), records).zip(keep) {
+    for (at, (record, keeps)) in Records::new(batch.header(), records).zip(keep).enumerate() {
+        if at % RECORDS_PER_BREATH == 0 {
+            breathe().await;
+        }
         let record = record?;
         if *keeps {
             let headers: Vec<Header<'_>> = record.headers.collect();

@@ -294,7 +294,7 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
                         *aborted = Some(found);
                     }
                     let bytes = scanner.bytes(total).await?;
-                    let mapped = self.map_one(&bytes, &mut transactions, map, &mut scratch);
+                    let mapped = self.map_one(&bytes, &mut transactions, map, &mut scratch).await;
                     if !mapped.map_err(|error| ReadError::Corrupt(scanner.corrupt(error.to_string())))? {
                         return Ok(());
                     }
@@ -308,7 +308,7 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
     }
 
     /// False when there is no room for all its keys.
-    fn map_one(
+    async fn map_one(
         &self,
         bytes: &[u8],
         transactions: &mut Transactions,
@@ -326,7 +326,9 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
             return Ok(true);
         }
         let decompressed_bytes_max = self.limits.decompressed_bytes_max;
-        Ok(map_batch(&batch, map, self.plan.first_dirty_offset, decompressed_bytes_max, scratch)?.is_ok())
+        let (from_offset, give_way) = (self.plan.first_dirty_offset, async || self.give_way().await);
+        let mapped = map_batch(&batch, map, from_offset, decompressed_bytes_max, scratch, &give_way).await?;
+        Ok(mapped.is_ok())
     }
 
     /// Every transaction with an abort marker. Logs without transactions are never asked.
@@ -433,10 +435,11 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
             }
             let bytes = scanner.bytes(total).await?;
             let ends_segment = scanner.position() + total as u64 == ends_at;
-            let cleaned = BatchView::parse_exact(&bytes)
-                .map_err(BatchUncleanable::from)
-                .and_then(|batch| cleaner.clean(&batch, ends_segment))
-                .map_err(|error| ReadError::Corrupt(scanner.corrupt(error.to_string())))?;
+            let cleaned = match BatchView::parse_exact(&bytes) {
+                Ok(batch) => cleaner.clean(&batch, ends_segment, &async || self.give_way().await).await,
+                Err(error) => Err(error.into()),
+            };
+            let cleaned = cleaned.map_err(|error| ReadError::Corrupt(scanner.corrupt(error.to_string())))?;
             let written = match cleaned {
                 Cleaned::Unchanged => writing.keep(&header, bytes).await?,
                 Cleaned::Rewritten(bytes) => {
@@ -491,12 +494,17 @@ impl<D: Disk, R: Runtime, G: AsyncFn()> Pass<'_, D, R, G> {
 
     async fn breathe(&self) -> Result<(), CompactError> {
         self.check_open()?;
+        self.give_way().await;
+        Ok(())
+    }
+
+    /// Where the slice is over.
+    async fn give_way(&self) {
         let runtime = &self.log.inner.runtime;
         if runtime.now().saturating_since(self.slice_began.get()) >= SLICE {
             (self.give_way)().await;
             self.slice_began.set(runtime.now());
         }
-        Ok(())
     }
 
     fn check_open(&self) -> Result<(), CompactError> {

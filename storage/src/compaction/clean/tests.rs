@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use futures_lite::future::block_on;
 use walser_protocol::records::batch::{Batches, NO_TIMESTAMP};
 use walser_protocol::records::compression::CompressionType;
 use walser_protocol::records::control::{EndTransactionMarker, TransactionResult};
@@ -34,10 +35,26 @@ fn view(bytes: &[u8]) -> BatchView<'_> {
     BatchView::parse_exact(bytes).expect("a batch")
 }
 
+fn map_now(
+    batch: &BatchView<'_>,
+    map: &mut OffsetMap,
+    from_offset: i64,
+    decompressed_bytes_max: usize,
+    scratch: &mut Vec<u8>,
+) -> Result<Result<(), Full>, BatchUncleanable> {
+    block_on(map_batch(batch, map, from_offset, decompressed_bytes_max, scratch, &async || {}))
+}
+
+impl BatchCleaner<'_> {
+    fn clean_now(&mut self, batch: &BatchView<'_>, ends_segment: bool) -> Result<Cleaned, BatchUncleanable> {
+        block_on(self.clean(batch, ends_segment, &async || {}))
+    }
+}
+
 fn map_of(batches: &[Vec<u8>]) -> OffsetMap {
     let mut map = OffsetMap::new(HashKey::new([1, 2]), 1 << 16, 0.9, 1000);
     for bytes in batches {
-        map_batch(&view(bytes), &mut map, 0, 1 << 20, &mut Vec::new()).expect("whole").expect("room");
+        map_now(&view(bytes), &mut map, 0, 1 << 20, &mut Vec::new()).expect("whole").expect("room");
         map.reach(view(bytes).last_offset());
     }
     map
@@ -80,7 +97,7 @@ fn the_last_record_of_a_key_stays_where_it_was() {
         let new = build(at(104), &[("c", Some("5"))]);
         let map = map_of(&[old.clone(), new.clone()]);
         let mut cleaner = BatchCleaner::new(&map, settings(NOW));
-        let bytes = rewritten(cleaner.clean(&view(&old), false).expect("whole"));
+        let bytes = rewritten(cleaner.clean_now(&view(&old), false).expect("whole"));
         let want = [(101, "b".to_owned(), Some("2".to_owned())), (103, "a".to_owned(), Some("4".to_owned()))];
         assert_eq!(left(&bytes), want, "{codec:?}");
         let (before, after) = (*view(&old).header(), *view(&bytes).header());
@@ -91,8 +108,8 @@ fn the_last_record_of_a_key_stays_where_it_was() {
         assert_eq!(same(after), same(before));
         assert_eq!((after.attributes.compression_type(), after.max_timestamp), (Ok(codec), NOW + 3));
         let again = view(&bytes);
-        assert_eq!(cleaner.clean(&again, false), Ok(Cleaned::Unchanged), "cleaning twice changes nothing");
-        assert_eq!(cleaner.clean(&view(&new), false), Ok(Cleaned::Unchanged), "untouched, so byte for byte");
+        assert_eq!(cleaner.clean_now(&again, false), Ok(Cleaned::Unchanged), "cleaning twice changes nothing");
+        assert_eq!(cleaner.clean_now(&view(&new), false), Ok(Cleaned::Unchanged), "untouched, so byte for byte");
     }
 }
 
@@ -101,13 +118,13 @@ fn headers_and_times_of_what_stays_are_kept() {
     // Rule: a record that stays is the record that was sent.
     let old = build(at(0), &[("a", Some("1")), ("x", Some("2")), ("b", Some("3"))]);
     let map = map_of(&[old.clone(), build(at(3), &[("x", Some("4"))])]);
-    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean(&view(&old), false).expect("whole"));
+    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean_now(&view(&old), false).expect("whole"));
     let batch = view(&bytes);
     let records: Vec<_> = Records::new(batch.header(), batch.records_bytes()).map(Result::unwrap).collect();
     let seen: Vec<_> = records.iter().map(|record| (record.timestamp, record.headers.count())).collect();
     assert_eq!(seen, [(NOW, 2), (NOW + 2, 2)]);
     let append_time = build(BatchOptions { log_append_time: Some(NOW + 500), ..at(0) }, &[("a", None), ("x", None)]);
-    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean(&view(&append_time), false).expect("whole"));
+    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean_now(&view(&append_time), false).expect("whole"));
     let header = *view(&bytes).header();
     assert_eq!((header.attributes.timestamp_type(), header.max_timestamp), (TimestampType::LogAppendTime, NOW + 500));
 }
@@ -117,20 +134,20 @@ fn tombstones_stay_until_their_horizon() {
     // Rule: a tombstone gets a horizon when it is seen first, keeps its time, and goes in the first pass after it.
     let old = build(at(0), &[("a", Some("1")), ("a", None), ("b", Some("2"))]);
     let map = map_of(std::slice::from_ref(&old));
-    let first = rewritten(BatchCleaner::new(&map, settings(NOW)).clean(&view(&old), false).expect("whole"));
+    let first = rewritten(BatchCleaner::new(&map, settings(NOW)).clean_now(&view(&old), false).expect("whole"));
     assert_eq!(view(&first).delete_horizon_ms(), Some(NOW + DAY));
     assert_eq!(left(&first), [(1, "a".to_owned(), None), (2, "b".to_owned(), Some("2".to_owned()))]);
     let times =
         Records::new(view(&first).header(), view(&first).records_bytes()).map(|record| record.unwrap().timestamp);
     assert_eq!(times.collect::<Vec<_>>(), [NOW + 1, NOW + 2]);
-    let later = |now_ms| BatchCleaner::new(&map, settings(now_ms)).clean(&view(&first), false).expect("whole");
+    let later = |now_ms| BatchCleaner::new(&map, settings(now_ms)).clean_now(&view(&first), false).expect("whole");
     assert_eq!(later(NOW + DAY - 1), Cleaned::Unchanged);
     let second = rewritten(later(NOW + DAY));
     assert_eq!(left(&second), [(2, "b".to_owned(), Some("2".to_owned()))]);
     assert_eq!(view(&second).delete_horizon_ms(), Some(NOW + DAY), "the horizon stays with the batch");
     // A key that is not in the map is clean: its tombstone counts as the last record all the same.
     let other = map_of(&[build(at(50), &[("z", Some("1"))])]);
-    let cleaned = BatchCleaner::new(&other, settings(NOW + DAY)).clean(&view(&first), false).expect("whole");
+    let cleaned = BatchCleaner::new(&other, settings(NOW + DAY)).clean_now(&view(&first), false).expect("whole");
     assert_eq!(left(&rewritten(cleaned)), [(2, "b".to_owned(), Some("2".to_owned()))]);
 }
 
@@ -141,10 +158,10 @@ fn what_lies_behind_the_map_stays() {
     let mut map = OffsetMap::new(HashKey::new([1, 2]), 1 << 16, 0.9, 1000);
     map.put(b"a", 0).expect("room");
     map.put(b"a", 1).expect("room");
-    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean(&view(&old), false).expect("whole"));
+    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean_now(&view(&old), false).expect("whole"));
     assert_eq!(left(&bytes).iter().map(|(offset, ..)| *offset).collect::<Vec<_>>(), [1, 2, 3]);
     let map = map_of(std::slice::from_ref(&old));
-    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean(&view(&old), false).expect("whole"));
+    let bytes = rewritten(BatchCleaner::new(&map, settings(NOW)).clean_now(&view(&old), false).expect("whole"));
     assert_eq!(left(&bytes).iter().map(|(offset, ..)| *offset).collect::<Vec<_>>(), [2], "a record without a key goes");
 }
 
@@ -171,7 +188,7 @@ fn an_empty_batch_stays_where_its_header_is_needed() {
     ] {
         let mut cleaner = BatchCleaner::new(&map, PassSettings { end_offset, ..settings(NOW) });
         cleaner.last_batches = last_batches;
-        let cleaned = cleaner.clean(&view(&old), ends_segment).expect("whole");
+        let cleaned = cleaner.clean_now(&view(&old), ends_segment).expect("whole");
         if !is_kept {
             assert_eq!(cleaned, Cleaned::Gone, "{case}");
             continue;
@@ -182,8 +199,8 @@ fn an_empty_batch_stays_where_its_header_is_needed() {
         assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence), (9, 1, 7), "{case}");
         assert_eq!((header.base_timestamp, header.max_timestamp), (NO_TIMESTAMP, NOW + 1), "{case}");
         assert_eq!(bytes.len(), 61, "{case}");
-        assert_eq!(cleaner.clean(&view(&bytes), ends_segment), Ok(Cleaned::Unchanged), "{case}");
-        assert_eq!(BatchCleaner::new(&map, settings(NOW)).clean(&view(&bytes), false), Ok(Cleaned::Gone), "{case}");
+        assert_eq!(cleaner.clean_now(&view(&bytes), ends_segment), Ok(Cleaned::Unchanged), "{case}");
+        assert_eq!(BatchCleaner::new(&map, settings(NOW)).clean_now(&view(&bytes), false), Ok(Cleaned::Gone), "{case}");
     }
 }
 
@@ -217,16 +234,17 @@ fn aborted_records_go_and_markers_after_them() {
     cleaner.map = &map;
     let ended = AbortedTransaction { producer_id: 5, first_offset: 0, last_offset: 1 };
     cleaner.transactions = Transactions::new(&[ended], 0);
-    let walk = [&aborted, &abort, &committed, &commit].map(|bytes| cleaner.clean(&view(bytes), false).expect("whole"));
+    let walk =
+        [&aborted, &abort, &committed, &commit].map(|bytes| cleaner.clean_now(&view(bytes), false).expect("whole"));
     assert_eq!(walk, [Cleaned::Gone, Cleaned::Unchanged, Cleaned::Unchanged, Cleaned::Unchanged]);
     // The next pass meets the abort marker alone.
     let mut cleaner = BatchCleaner::new(&map, settings(NOW));
-    let dated = rewritten(cleaner.clean(&view(&abort), false).expect("whole"));
+    let dated = rewritten(cleaner.clean_now(&view(&abort), false).expect("whole"));
     assert_eq!(view(&dated).delete_horizon_ms(), Some(NOW + DAY));
     assert_eq!(control_record(&view(&dated), &mut Vec::new()), Ok(Some(ControlRecord::Abort { coordinator_epoch: 0 })));
-    assert_eq!(BatchCleaner::new(&map, settings(NOW + 1)).clean(&view(&dated), false), Ok(Cleaned::Unchanged));
+    assert_eq!(BatchCleaner::new(&map, settings(NOW + 1)).clean_now(&view(&dated), false), Ok(Cleaned::Unchanged));
     let mut late = BatchCleaner::new(&map, settings(NOW + DAY));
-    assert_eq!(late.clean(&view(&dated), false), Ok(Cleaned::Gone));
+    assert_eq!(late.clean_now(&view(&dated), false), Ok(Cleaned::Gone));
     // Its producer has nothing but this marker: the epoch in it is still needed.
     let mut producers = ProducerStates::default();
     let known = crate::producer_state::EndMarker {
@@ -238,7 +256,7 @@ fn aborted_records_go_and_markers_after_them() {
     };
     producers.note_marker(&known, 1);
     late.last_batches = LastBatches::of(&producers, 100, 0).expect("only a marker");
-    let emptied = rewritten(late.clean(&view(&dated), false).expect("whole"));
+    let emptied = rewritten(late.clean_now(&view(&dated), false).expect("whole"));
     assert!(view(&emptied).is_control() && view(&emptied).record_count() == 0);
     assert_eq!(control_record(&view(&emptied), &mut Vec::new()), Ok(None));
 }
@@ -274,7 +292,7 @@ fn damage_is_not_written_anew() {
     let mut bytes = build(at(0), &[("a", Some("1"))]);
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    let cleaned = BatchCleaner::new(&map, settings(NOW)).clean(&view(&bytes), false);
+    let cleaned = BatchCleaner::new(&map, settings(NOW)).clean_now(&view(&bytes), false);
     assert!(matches!(cleaned, Err(BatchUncleanable::Batch(BatchError::BadCrc { .. }))));
 }
 
@@ -311,7 +329,7 @@ fn passes_leave_the_last_record_of_every_key() {
             // Some maps hold two keys only.
             let mut map = OffsetMap::new(HashKey::new([seed, 7]), 24 * (4 + prng.index(40)), 0.9, 1000);
             for bytes in log.iter().filter(|bytes| view(bytes).last_offset() >= dirty_from) {
-                match map_batch(&view(bytes), &mut map, dirty_from, 1 << 20, &mut Vec::new()).expect("whole") {
+                match map_now(&view(bytes), &mut map, dirty_from, 1 << 20, &mut Vec::new()).expect("whole") {
                     Ok(()) => map.reach(view(bytes).last_offset()),
                     Err(Full) => break,
                 }
@@ -320,7 +338,7 @@ fn passes_leave_the_last_record_of_every_key() {
             let mut cleaner = BatchCleaner::new(&map, settings(NOW));
             let mut left = Vec::new();
             for bytes in &log {
-                match cleaner.clean(&view(bytes), false).expect("whole") {
+                match cleaner.clean_now(&view(bytes), false).expect("whole") {
                     Cleaned::Unchanged => left.push(bytes.clone()),
                     Cleaned::Rewritten(bytes) => left.push(bytes.to_vec()),
                     Cleaned::Gone => {}
@@ -335,4 +353,22 @@ fn passes_leave_the_last_record_of_every_key() {
         want.sort();
         assert_eq!(got, want, "seed {seed}");
     }
+}
+
+#[test]
+fn a_large_batch_gives_way() {
+    // Rule: however many records a batch has, others get their turn every RECORDS_PER_BREATH of them, in each walk over them.
+    let records: Vec<KeyAndValue> =
+        (0..1000).map(|at| if at % 2 == 0 { ("a", Some("1")) } else { ("b", Some("2")) }).collect();
+    let bytes = build(at(0), &records);
+    let breaths = std::cell::Cell::new(0);
+    let breathe = async || breaths.set(breaths.get() + 1);
+    let mut map = OffsetMap::new(HashKey::new([1, 2]), 1 << 16, 0.9, 1000);
+    let want = records.len().div_ceil(RECORDS_PER_BREATH);
+    block_on(map_batch(&view(&bytes), &mut map, 0, 1 << 20, &mut Vec::new(), &breathe)).expect("whole").expect("room");
+    assert_eq!(breaths.replace(0), want);
+    let cleaned =
+        block_on(BatchCleaner::new(&map, settings(NOW)).clean(&view(&bytes), false, &breathe)).expect("whole");
+    assert!(matches!(cleaned, Cleaned::Rewritten(_)), "two records stay");
+    assert_eq!(breaths.get(), 2 * want, "once to look, once to build");
 }
