@@ -17,8 +17,7 @@ use walser_storage::checkpoint::{
     CLEANER_OFFSET_FILE, LOG_START_OFFSET_FILE, OffsetCheckpoint, RECOVERY_POINT_FILE, REPLICATION_OFFSET_FILE,
 };
 use walser_storage::data_dir::log_ends::{LogEnds, is_noted};
-use walser_storage::data_dir::moved::read_moved_from;
-use walser_storage::data_dir::partition::{DELETE_SUFFIX, DirKind, FoundDir};
+use walser_storage::data_dir::partition::{DirKind, FoundDir};
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, Removal};
 use walser_storage::disk::Disk;
@@ -29,6 +28,7 @@ use walser_storage::journal::replay::{
 use walser_storage::runtime::Runtime;
 
 use super::checkpoints::{Checkpoints, encode_ends};
+use super::homes::moved::held;
 use super::homes::{FoundDirs, HomesError, add_made, find_homes, find_moves, topics_in};
 use super::metadata::{MetadataDriver, MetadataError};
 use super::partition::PartitionId;
@@ -43,8 +43,10 @@ use crate::net::listener::ListenerInfo;
 use crate::shard::placement::Placement;
 
 pub mod dirs;
+mod moved;
 
 use dirs::DirsError;
+use moved::settle_moved;
 
 /// The metadata log's place in the data directory.
 pub const QUORUM_DIR: &str = "quorum";
@@ -156,6 +158,8 @@ pub struct Settled<D> {
     pub homes: Homes,
     /// Replicas that were on their way to other directories.
     pub moves: BTreeMap<PartitionId, FoundMove>,
+    /// Partitions that are in these directories and were moved to one that is not there, or may have been.
+    pub held: Homes,
     /// There was any directory of a partition.
     pub has_partitions: bool,
     /// Stretches of journals that were acknowledged and cannot be read.
@@ -185,8 +189,11 @@ pub async fn settle_all<D: Disk, R: Runtime>(
         let listed = data_dir.list_partitions().await.map_err(BootError::from);
         found.extend(unless_offline(log_dirs, *index, listed)?.map(|listed| (*index, listed)));
     }
-    settle_moved(log_dirs, &dirs, &mut found).await?;
+    let dirs: BTreeMap<_, _> = dirs.into_iter().collect();
+    settle_moved(log_dirs, &dirs, &mut found, &known).await?;
     let mut homes = find_homes(&found, &known, log_dirs)?;
+    let held = held(&found, &known, &homes);
+    report_held(log_dirs, &found, &held);
     let (mut moves, useless) = find_moves(&found, &known, &homes);
     for (index, data_dir) in &dirs {
         for (_, name) in useless.iter().filter(|(dir, _)| dir == index) {
@@ -202,12 +209,14 @@ pub async fn settle_all<D: Disk, R: Runtime>(
         online: BTreeMap::new(),
         homes: Homes::new(),
         moves: BTreeMap::new(),
+        held: Homes::new(),
         has_partitions,
         damage_count: 0,
     };
     for (index, data_dir) in dirs {
         let Some(found) = found.remove(&index).filter(|_| !log_dirs.dir(index).is_offline()) else { continue };
-        let topics = topics_in(&known, &homes, index);
+        let places = homes.iter().chain(&held).map(|(id, dir)| (*id, *dir)).collect();
+        let topics = topics_in(&known, &places, index);
         let logs = JournalLogs { topics: &topics, may_be_made };
         let outcome = settle_dir(index, data_dir, runtime, image, logs, found).await;
         let Some((dir, journals)) = unless_offline(log_dirs, index, outcome)? else {
@@ -220,8 +229,25 @@ pub async fn settle_all<D: Disk, R: Runtime>(
         settled.online.insert(index, dir);
     }
     settled.homes = homes;
+    settled.held = held;
     settled.moves = moves;
     Ok(settled)
+}
+
+fn report_held(log_dirs: &LogDirs, found: &FoundDirs, held: &Homes) {
+    for (id, dir) in held {
+        let is_it = |found: &&FoundDir| {
+            found.moved_to.is_some() && found.topic_id == Some(id.topic_id.get()) && found.name.partition == id.index
+        };
+        let Some(found) = found.get(dir).and_then(|found| found.iter().find(is_it)) else { continue };
+        let path = log_dirs.dir(*dir).path().join(&found.dir_name);
+        let to = found.moved_to.as_ref().map(|to| to.directory_id.to_string()).unwrap_or_default();
+        tracing::error!(
+            directory = %path.display(),
+            directory_id = to,
+            "a partition is offline: it was moved to a directory that is not there; if that is lost, remove the line moved_to from partition.metadata in this older one"
+        );
+    }
 }
 
 /// Whether one of the directories that this broker has, or had, is not there.
@@ -231,57 +257,6 @@ fn is_any_away(log_dirs: &LogDirs, image: &MetadataImage, node_id: i32) -> bool 
     let online: BTreeSet<Uuid> =
         log_dirs.iter().filter(|(_, dir)| !dir.is_offline()).map(|(_, dir)| dir.id()).collect();
     online.len() < log_dirs.len() || had.iter().any(|id| !online.contains(&id.get()))
-}
-
-/// Of partitions that are in two directories because a move was interrupted, the old one goes: the new one says where it comes
-/// from.
-async fn settle_moved<D: Disk>(
-    log_dirs: &LogDirs,
-    dirs: &[(LogDirIndex, DataDir<D>)],
-    found: &mut FoundDirs,
-) -> Result<(), BootError> {
-    let data_dir = |index| dirs.iter().find(|(dir, _)| *dir == index).map(|(_, data_dir)| data_dir);
-    for (name, places) in twice(found) {
-        let mut old = BTreeSet::new();
-        for index in &places {
-            let Some(data_dir) = data_dir(*index) else { continue };
-            let read = read_moved_from(data_dir.disk(), &data_dir.path().join(&name)).await.map_err(BootError::from);
-            let from = unless_offline(log_dirs, *index, read)?.flatten();
-            old.extend(places.iter().filter(|place| from == Some(log_dirs.dir(**place).id())).copied());
-        }
-        // Where each says that it comes from the other, or none does, nobody can tell.
-        if old.len() + 1 != places.len() {
-            continue;
-        }
-        for index in old {
-            let Some(data_dir) = data_dir(index) else { continue };
-            let aside = format!("{name}.{:032x}{DELETE_SUFFIX}", u128::from_be_bytes(*random_uuid()?.as_bytes()));
-            tracing::info!(directory = %data_dir.path().join(&name).display(), "an old replica that was moved away is removed");
-            let renamed = data_dir.rename_partition_dir(&name, &aside).await.map_err(BootError::from);
-            unless_offline(log_dirs, index, renamed)?;
-            if let Some(dir) = found.get_mut(&index).and_then(|found| found.iter_mut().find(|dir| dir.dir_name == name))
-            {
-                dir.name.kind = DirKind::Deleted;
-                dir.dir_name = aside;
-            }
-            if let Some(found) = found.get_mut(&index) {
-                found.sort_by(|one, other| one.dir_name.cmp(&other.dir_name));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Names of directories of one topic id that are in several places.
-fn twice(found: &FoundDirs) -> Vec<(String, Vec<LogDirIndex>)> {
-    let mut places: BTreeMap<(&str, Uuid), Vec<LogDirIndex>> = BTreeMap::new();
-    for (index, dir) in found.iter().flat_map(|(index, found)| found.iter().map(|dir| (*index, dir))) {
-        if let (DirKind::Partition, Some(topic_id)) = (dir.name.kind, dir.topic_id) {
-            places.entry((dir.dir_name.as_str(), topic_id)).or_default().push(index);
-        }
-    }
-    let several = places.into_iter().filter(|(_, places)| places.len() > 1);
-    several.map(|((name, _), places)| (name.to_owned(), places)).collect()
 }
 
 /// `None` when the directory cannot be used and the others can do without.
@@ -454,6 +429,10 @@ pub async fn settle<D: Disk>(
     if !new.is_empty() {
         // Later, nothing would tell whose offsets they were.
         data_dir.forget_offsets(|topic, partition| new.contains(&(topic, partition))).await?;
+    }
+    if found.iter().any(|dir| dir.name.kind == DirKind::Deleted) {
+        // A killed process may have renamed them and no more: half removed, none of them may come back under its old name.
+        data_dir.sync().await?;
     }
     let decisions = plan_directories(found, known, || random.pop().unwrap_or_default());
     for (dir, decision) in found.iter().zip(decisions) {

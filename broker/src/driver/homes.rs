@@ -19,6 +19,8 @@ use super::partition::moves::FoundMove;
 use super::partition::reconcile::Homes;
 use crate::log_dirs::{LogDirIndex, LogDirs};
 
+pub mod moved;
+
 /// What lies in each directory that is online.
 pub type FoundDirs = BTreeMap<LogDirIndex, Vec<FoundDir>>;
 
@@ -32,7 +34,7 @@ pub enum HomesError {
     Twice { name: String, one: PathBuf, other: PathBuf },
 }
 
-/// Where the partitions are that the metadata knows.
+/// Where the partitions are that the metadata knows. A directory that says its partition was moved does not count.
 ///
 /// # Errors
 /// When one is in two directories, both with something to lose.
@@ -41,10 +43,10 @@ pub fn find_homes(
     known: &BTreeMap<Uuid, KnownTopic>,
     log_dirs: &LogDirs,
 ) -> Result<Homes, HomesError> {
-    let by_name: BTreeMap<&str, Uuid> = known.iter().map(|(id, topic)| (topic.name.as_str(), *id)).collect();
+    let by_name = by_name(known);
     let mut candidates: BTreeMap<PartitionId, Vec<(LogDirIndex, &FoundDir)>> = BTreeMap::new();
     for (dir, found) in found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found))) {
-        let Some(id) = partition_of(found, &by_name, known) else { continue };
+        let Some(id) = partition_of(found, &by_name, known).filter(|_| found.moved_to.is_none()) else { continue };
         candidates.entry(id).or_default().push((dir, found));
     }
     let mut homes = Homes::new();
@@ -67,7 +69,7 @@ pub fn find_moves(
     known: &BTreeMap<Uuid, KnownTopic>,
     homes: &Homes,
 ) -> (BTreeMap<PartitionId, FoundMove>, Vec<(LogDirIndex, String)>) {
-    let by_name: BTreeMap<&str, Uuid> = known.iter().map(|(id, topic)| (topic.name.as_str(), *id)).collect();
+    let by_name = by_name(known);
     let (mut moves, mut useless) = (BTreeMap::new(), Vec::new());
     for (dir, found) in found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found))) {
         if found.name.kind != DirKind::Future {
@@ -84,6 +86,10 @@ pub fn find_moves(
         }
     }
     (moves, useless)
+}
+
+fn by_name(known: &BTreeMap<Uuid, KnownTopic>) -> BTreeMap<&str, Uuid> {
+    known.iter().map(|(id, topic)| (topic.name.as_str(), *id)).collect()
 }
 
 /// The partition that the metadata has for a directory.
@@ -299,7 +305,7 @@ mod tests {
 
     fn found(name: &str, topic_id: Option<u8>, has_data: bool) -> FoundDir {
         let topic_id = topic_id.map(|number| Uuid::from_bytes([number; 16]));
-        FoundDir { dir_name: name.to_owned(), name: parse_dir_name(name).unwrap(), topic_id, has_data }
+        FoundDir { dir_name: name.to_owned(), name: parse_dir_name(name).unwrap(), topic_id, has_data, moved_to: None }
     }
 
     fn known() -> BTreeMap<Uuid, KnownTopic> {

@@ -30,7 +30,7 @@ use crate::driver::boot::dirs::{DirsError, identify};
 use crate::driver::boot::{self, BootError, settle_all};
 use crate::driver::checkpoints::DirCheckpoints;
 use crate::driver::homes::Placing;
-use crate::driver::partition::reconcile::{Boot, ClosedLog, DirBoot};
+use crate::driver::partition::reconcile::{Boot, ClosedLog, DirBoot, Homes};
 use crate::log_dirs::{LogDir, LogDirIndex, LogDirs};
 use crate::metrics::Metrics;
 use crate::net::listener::ListenerInfo;
@@ -194,10 +194,10 @@ async fn start(
     control.metrics.journal_damage.set(settled.damage_count);
     let present: Vec<Uuid> = settled.online.keys().filter_map(|index| ids.get(index).copied()).collect();
     *control.placing.borrow_mut() = Placing::new(config.node_id, log_dirs.len(), settled.homes, &settled.moves);
-    let directories = place_homeless(control, &image, config, present);
+    let directories = place_homeless(control, &image, config, present, &settled.held);
     boot::register(&mut metadata, config, listeners, directories).await?;
     let dirs = log_dirs.iter().map(|_| DirBoot::default()).collect();
-    let mut left = Boot { is_start: true, dirs, moves: settled.moves };
+    let mut left = Boot { is_start: true, dirs, moves: settled.moves, held: settled.held };
     let (mut online, mut checkpoints) = (OnlineDirs::new(), BTreeMap::new());
     for (index, dir) in settled.online {
         left.dirs[index.index()] = boot::read(&dir.checkpoints, dir.is_clean);
@@ -224,12 +224,13 @@ async fn start(
 }
 
 /// Gives a directory to partitions that have none, unless they may be in one that is not there. `present`: ids of directories
-/// that are; which ones are registered.
+/// that are; which ones are registered. `held` are partitions of which the newer replica is not there.
 fn place_homeless(
     control: &Control,
     image: &MetadataImage,
     config: &Arc<BrokerConfig>,
     mut present: Vec<Uuid>,
+    held: &Homes,
 ) -> Vec<DirectoryId> {
     let known = image.broker(boot::node_id(config)).map(|broker| broker.directories.clone()).unwrap_or_default();
     let missing: Vec<Uuid> = known.iter().map(|id| id.get()).filter(|id| !present.contains(id)).collect();
@@ -246,7 +247,7 @@ fn place_homeless(
         );
     } else {
         let cordoned = BrokerRules(Arc::clone(config)).view(image).cordoned();
-        placing.place(homeless, &control.log_dirs, &cordoned);
+        placing.place(homeless.into_iter().filter(|id| !held.contains_key(id)), &control.log_dirs, &cordoned);
     }
     if may_be_elsewhere || has_offline {
         // Until it is there again, or nothing is looked for any more.

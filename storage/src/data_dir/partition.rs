@@ -6,7 +6,7 @@
 //! <topic>-<partition>.<32 hex>-stray       found and not known to the metadata
 //! <topic>-<partition>.<32 hex>-future      a copy that is to take the place of the partition in another directory
 //! ```
-//! `partition.metadata`, text: `version: 0`, `topic_id: <id>`.
+//! `partition.metadata`, text: `version: 0`, `topic_id: <id>`, and what `moved` tells of.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use crate::runtime::side_by_side::side_by_side;
 use crate::segment::LOG_SUFFIX;
 
 use super::DataDir;
+use super::moved::{MovedTo, decode_moved_to};
 
 pub const PARTITION_METADATA_FILE: &str = "partition.metadata";
 pub const DELETE_SUFFIX: &str = "-delete";
@@ -61,6 +62,8 @@ pub struct FoundDir {
     pub topic_id: Option<Uuid>,
     /// A segment with something in it.
     pub has_data: bool,
+    /// Where the partition is, unless the copy there has not got its name.
+    pub moved_to: Option<MovedTo>,
 }
 
 impl FoundDir {
@@ -231,7 +234,8 @@ impl<D: Disk> DataDir<D> {
             let entries = self.disk.list_dir(&dir).await.map_err(|e| DiskError::new("list", &dir, e))?;
             entries.iter().any(|entry| entry.name.ends_with(LOG_SUFFIX) && entry.len_bytes > 0)
         };
-        Ok(FoundDir { dir_name, name, topic_id, has_data })
+        let moved_to = metadata.as_deref().and_then(decode_moved_to);
+        Ok(FoundDir { dir_name, name, topic_id, has_data, moved_to })
     }
 }
 

@@ -268,6 +268,7 @@ async fn mark_log<D: Disk>(
         name: DirName { topic: topic.to_owned(), partition, kind: DirKind::Partition },
         topic_id: Some(topic_id),
         has_data: true,
+        moved_to: None,
     });
     Ok(Some((mark, made)))
 }

@@ -21,7 +21,6 @@ use bytes::Bytes;
 use crate::check::DAMAGED_SUFFIX;
 use crate::checkpoint::{self, TEMPORARY_SUFFIX, sync_dir};
 use crate::compaction::throttle::Throttle;
-use crate::data_dir::moved::MOVED_FROM_FILE;
 use crate::data_dir::partition::PARTITION_METADATA_FILE;
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::{CommitError, DiskError, LogOffline, ReadError};
@@ -262,14 +261,12 @@ impl<D: Disk, R: Runtime> CopySource<D, R> {
     }
 
     /// Has the copy take what is left, durably, and everything else that belongs to the log. Nothing is appended meanwhile.
-    /// `moved_from` says where it comes from, see [`crate::data_dir::moved`].
     ///
     /// # Errors
     /// The log is what it was.
     pub async fn finish<G: AsyncFn()>(
         &self,
         copy: &mut LogCopy<D>,
-        moved_from: &[u8],
         pace: &CopyPace<'_, G>,
     ) -> Result<CopiedLog, CopyError> {
         self.copy(copy, pace).await?;
@@ -298,7 +295,6 @@ impl<D: Disk, R: Runtime> CopySource<D, R> {
             write(&file_path(&copy.dir, log.log_end_offset, SNAPSHOT_SUFFIX), &snapshot).await?;
             write(&copy.dir.join(LEADER_EPOCH_FILE), epochs.as_bytes()).await?;
         }
-        write(&copy.dir.join(MOVED_FROM_FILE), moved_from).await?;
         sync_dir(&copy.disk, &copy.dir).await?;
         Ok(log)
     }
@@ -337,7 +333,7 @@ impl<D: Disk, R: Runtime> CopySource<D, R> {
 
 /// What is copied as it is.
 fn is_other(name: &str) -> bool {
-    let is_made = [PARTITION_METADATA_FILE, LEADER_EPOCH_FILE, MOVED_FROM_FILE].contains(&name);
+    let is_made = [PARTITION_METADATA_FILE, LEADER_EPOCH_FILE].contains(&name);
     let is_left_over = name.ends_with(TEMPORARY_SUFFIX) || name.ends_with(super::DELETED_SUFFIX);
     match parse_file_name(name) {
         Some((_, SNAPSHOT_SUFFIX)) => true,

@@ -4,13 +4,31 @@
 //! 1  <topic>-<partition>.<id>-future is made in the other directory, durably: a start goes on from there
 //! 2  the log is copied while it is appended to and read, pass after pass, until little is left
 //! 3  appends wait; the rest is copied and flushed, and the checkpoints of the other directory know the log
-//! 4  the copy gets the partition's name, durably: from here on it is the replica
-//! 5  appends go on, into the copy
-//! 6  the old directory is removed as a deleted topic's is, and the old checkpoints forget the log
+//! 4  the old directory says, durably, that it is not the replica once that copy has the partition's name
+//! 5  the copy gets the name, durably: from here on it is the replica
+//! 6  appends go on, into the copy
+//! 7  the old directory is removed as a deleted topic's is, and the old checkpoints forget the log
 //! ```
-//! After a crash before 4 the old replica is the one, after it the new one, which says so itself while both are there. In
-//! between nothing is acknowledged. Compaction and retention wait while a replica is on its way, as in Kafka. One replica of
-//! a shard is moved at a time, in the order in which that was asked for.
+//! When 5 fails without doing anything, what 4 wrote is taken back, durably, before appends go on in the old directory. When it
+//! fails half way the replica is offline until a start.
+//!
+//! What a crash leaves, and what a start does that finds both directories (A the old one, B the other), or one of them:
+//!
+//! | crash after | A | B | A and B | A only | B only |
+//! | --- | --- | --- | --- | --- | --- |
+//! | 1, 2, 3 | replica | copy | A serves, the move goes on | A serves | offline |
+//! | 4 | says it was moved | copy | A serves, the move goes on | offline | offline |
+//! | 5, 6 | says it was moved | replica | B serves, A is removed | offline | B serves |
+//! | 7 | | replica | B serves | offline | B serves |
+//!
+//! From 3 to 5 nothing is acknowledged, and all is in the files of both: what A's journal has of the log is not needed. Without B it
+//! is not replayed into a new directory either (`walser_storage::journal::replay`). B's name is made durable once more before A is
+//! removed, because a process that was killed may have renamed and no more. An old directory that could not be removed goes on saying
+//! that it was moved, whatever becomes of the new one, until a start removes it. The rule for any number
+//! of directories is in `homes::moved`.
+//!
+//! Compaction and retention wait while a replica is on its way, as in Kafka. One replica of a shard is moved at a time, in the
+//! order in which that was asked for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,7 +38,7 @@ use std::time::Duration;
 use futures_lite::future::or;
 use walser_protocol::ErrorCode;
 use walser_storage::compaction::throttle::Throttle;
-use walser_storage::data_dir::moved::{encode_moved_from, remove_moved_from};
+use walser_storage::data_dir::moved::MovedTo;
 use walser_storage::data_dir::partition::{DELETE_SUFFIX, aside_name, dir_name, future_name};
 use walser_storage::disk::Disk;
 use walser_storage::error::{DiskError, OpenError};
@@ -54,6 +72,8 @@ pub struct Move {
     is_cancelled: Cell<bool>,
     /// It cannot be done, until somebody asks again or the next start.
     has_failed: Cell<bool>,
+    /// The old directory may say that the copy is the replica, although it is not.
+    is_said: Cell<bool>,
 }
 
 /// The moves of a shard.
@@ -121,6 +141,7 @@ impl Moves {
             progress: Rc::default(),
             is_cancelled: Cell::new(false),
             has_failed: Cell::new(false),
+            is_said: Cell::new(false),
         };
         self.by_id.borrow_mut().insert(id, Rc::new(next));
         self.wanted.notify_one();
@@ -340,6 +361,13 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     pub(super) async fn give_up_move(&self, partition: &Partition<D, R>, given_up: &Rc<Move>) {
         given_up.is_cancelled.set(true);
         self.moves.forget(partition.id, given_up);
+        if given_up.is_said.get() {
+            self.take_back(partition, given_up).await;
+            if given_up.is_said.get() {
+                // Without the copy that would be believed.
+                return;
+            }
+        }
         let data_dir = self.data_dir(given_up.to).clone();
         let unique = u128::from_be_bytes(*partition.id.topic_id.get().as_bytes()) ^ u128::from(given_up.number + 1);
         let aside = aside_name(&partition.topic, partition.id.index, unique, DELETE_SUFFIX);
@@ -413,8 +441,6 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     ) -> Result<(), MoveError> {
         self.start_journals([next.to]).await;
         let source = partition.log.begin_copy().await?;
-        // From an earlier move: while there is a copy it would say the opposite of what that says.
-        remove_moved_from(self.data_dir(partition.dir).disk(), partition.log.dir()).await?;
         let data_dir = self.data_dir(next.to);
         let mut copy = source
             .resume(data_dir.disk().clone(), data_dir.path().join(&next.dir_name), Rc::clone(&next.progress))
@@ -442,7 +468,10 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         self.moves.forget(partition.id, next);
         drop((switching, source));
         if has_moved {
-            self.leave(partition, next.to).await;
+            let aside = set_aside(self.data_dir(partition.dir).clone(), Rc::clone(partition)).await;
+            if let Some((data_dir, name)) = aside {
+                self.remove_later(data_dir, name);
+            }
             (notes.departure)(partition.id, partition.dir, next.to).await;
         } else {
             end_half_way(partition).await;
@@ -463,8 +492,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         // Those that stood in line before.
         partition.log.line_is_over().await;
         let pace = CopyPace { throttle: unbound, give_way: &async || {}, is_over: &|| false };
-        let moved_from = encode_moved_from(self.settings.log_dirs.dir(partition.dir).id());
-        let copied = source.finish(copy, moved_from.as_bytes(), &pace).await?;
+        let copied = source.finish(copy, &pace).await?;
         let offsets = LogOffsets {
             id: partition.id,
             dir: next.to,
@@ -486,7 +514,15 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     ) -> Result<bool, MoveError> {
         let data_dir = self.data_dir(next.to);
         let name = dir_name(&partition.topic, partition.id.index);
-        data_dir.rename_unsynced(&next.dir_name, &name).await?;
+        let moved_to = MovedTo { directory_id: self.settings.log_dirs.dir(next.to).id(), copy: next.dir_name.clone() };
+        if let Err(error) = self.say_moved(partition, Some(&moved_to)).await {
+            self.take_back(partition, next).await;
+            return Err(error.into());
+        }
+        if let Err(error) = data_dir.rename_unsynced(&next.dir_name, &name).await {
+            self.take_back(partition, next).await;
+            return Err(error.into());
+        }
         let opened = match data_dir.sync().await {
             Ok(()) => self.open_copy(partition, next.to, copied).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
@@ -509,6 +545,23 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 partition.waiters.wake_all();
                 Ok(false)
             }
+        }
+    }
+
+    /// Has the directory of a replica say that its copy is the replica, or that it is itself.
+    async fn say_moved(&self, partition: &Partition<D, R>, moved_to: Option<&MovedTo>) -> Result<(), DiskError> {
+        let name = dir_name(&partition.topic, partition.id.index);
+        self.data_dir(partition.dir).write_moved_to(&name, partition.id.topic_id.get(), moved_to).await
+    }
+
+    /// The copy has not got the name.
+    async fn take_back(&self, partition: &Partition<D, R>, next: &Move) {
+        let taken_back = self.say_moved(partition, None).await;
+        next.is_said.set(taken_back.is_err());
+        if let Err(error) = taken_back {
+            let (topic, index) = (&partition.topic, partition.id.index);
+            tracing::warn!(%topic, partition = index, %error,
+                "a replica that stays says that it was moved: a start needs the other directory, too");
         }
     }
 
@@ -540,18 +593,6 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let (log, _report) = Log::open(open).await?;
         log.take_over(&partition.log);
         Ok(log)
-    }
-
-    /// Removes the old replica, and then what says that there was one.
-    async fn leave(&self, old: &Rc<Partition<D, R>>, to: LogDirIndex) {
-        let aside = set_aside(self.data_dir(old.dir).clone(), Rc::clone(old)).await;
-        let Some((data_dir, name)) = aside else { return };
-        self.remove_later(data_dir, name);
-        let data_dir = self.data_dir(to);
-        let dir = data_dir.partition_path(&old.topic, old.id.index);
-        if let Err(error) = remove_moved_from(data_dir.disk(), &dir).await {
-            tracing::debug!(%error, "where a replica was is still noted");
-        }
     }
 }
 

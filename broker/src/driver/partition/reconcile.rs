@@ -49,6 +49,8 @@ pub struct Boot {
     pub dirs: Vec<DirBoot>,
     /// Replicas that were on their way to other directories.
     pub moves: BTreeMap<PartitionId, FoundMove>,
+    /// Directories of partitions that may have been moved to one that is not there: what is noted of them stays.
+    pub held: Homes,
 }
 
 /// What it left in one directory.
@@ -212,7 +214,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         homes: &Homes,
         assignment: &impl Assignment,
     ) {
-        let wanted = self.wanted(topics, homes, assignment);
+        let wanted = self.wanted(topics, boot, homes, assignment);
         let used: BTreeSet<LogDirIndex> = wanted.iter().map(|wanted| wanted.dir).collect();
         self.start_journals(used).await;
         let defers_sync = boot.is_start && wanted.len() >= SYNC_ALL_FROM;
@@ -250,6 +252,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     fn wanted<'a>(
         &self,
         topics: impl Iterator<Item = &'a Arc<TopicImage>>,
+        boot: &Boot,
         homes: &Homes,
         assignment: &impl Assignment,
     ) -> Vec<Wanted<'a>> {
@@ -266,7 +269,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                         let leader_epoch = image.leader_epoch.get();
                         wanted.push(Wanted { id, topic: &topic.name, leader_epoch, dir });
                     }
-                    None => drop(self.failed.borrow_mut().entry(id).or_insert(None)),
+                    None => drop(self.failed.borrow_mut().entry(id).or_insert(boot.held.get(&id).copied())),
                 }
             }
         }

@@ -3,7 +3,6 @@
 use super::crash::Work;
 use super::*;
 use crate::compaction::throttle::Throttle;
-use crate::data_dir::moved::encode_moved_from;
 use crate::log::{CopiedLog, CopyPace};
 
 const COPY_DIR: &str = "/other/topic-0";
@@ -39,7 +38,7 @@ async fn copy_first(world: &World, log: &SimulatedLog, mut prng: Prng, is_over: 
             copy = resume().await;
         }
     }
-    source.finish(&mut copy, encode_moved_from(TOPIC_ID).as_bytes(), &pace).await.expect("no fault")
+    source.finish(&mut copy, &pace).await.expect("no fault")
 }
 
 /// As the one that was stopped cleanly.

@@ -2,12 +2,9 @@
 
 use super::*;
 use crate::compaction::throttle::Throttle;
-use crate::data_dir::moved::{encode_moved_from, read_moved_from};
 use crate::disk::Disk;
-use walser_protocol::types::Uuid;
 
 const COPY_DIR: &str = "/other/topic-0";
-const FROM: Uuid = Uuid::from_bytes([5; 16]);
 
 fn copied_world(seed: u64) -> World {
     let world = World::new(seed);
@@ -31,7 +28,7 @@ async fn finish(
 ) -> Result<CopiedLog, CopyError> {
     let throttle = Throttle::new(f64::INFINITY);
     let pace = CopyPace { throttle: &throttle, give_way: &async || {}, is_over: &|| false };
-    source.finish(copy, encode_moved_from(FROM).as_bytes(), &pace).await
+    source.finish(copy, &pace).await
 }
 
 async fn pass(
@@ -84,7 +81,6 @@ fn a_copy_goes_on_where_the_log_was() {
             append_some(&log, &mut model, &mut prng, 5);
             let copied = finish(&source, &mut copy).await.expect("no fault");
             assert_eq!(copied.log_end_offset, model.end_offset());
-            assert_eq!(read_moved_from(&world.disk, Path::new(COPY_DIR)).await.expect("no fault"), Some(FROM));
             drop(source);
             let moved = open_copy(&world, copied, true).await;
             moved.take_over(&log);

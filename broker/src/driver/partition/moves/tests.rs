@@ -11,7 +11,9 @@ use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::types::Uuid;
 use walser_storage::data_dir::DataDir;
 use walser_storage::disk::simulated::{Operation, SimulatedDisk};
+
 use walser_storage::log::ReadRequest;
+use walser_storage::runtime::prng::Prng;
 use walser_storage::runtime::simulated::SimulatedRuntime;
 
 use super::*;
@@ -107,11 +109,12 @@ impl World {
         let mut placing = Placing::new(NODE, DIRS.len(), settled.homes, &settled.moves);
         let homeless = placing.homeless(&self.image);
         if log_dirs.iter().all(|(_, dir)| !dir.is_offline()) {
-            placing.place(homeless, &log_dirs, &[]);
+            placing.place(homeless.into_iter().filter(|id| !settled.held.contains_key(id)), &log_dirs, &[]);
         }
-        let (mut left, mut checkpoints) = (Vec::new(), BTreeMap::new());
+        let mut left: Vec<DirBoot> = DIRS.iter().map(|_| DirBoot::default()).collect();
+        let mut checkpoints = BTreeMap::new();
         for (index, dir) in settled.online {
-            left.push(DirBoot { is_clean: dir.is_clean, ..crate::driver::boot::read(&dir.checkpoints, dir.is_clean) });
+            left[index.index()] = crate::driver::boot::read(&dir.checkpoints, dir.is_clean);
             checkpoints.insert(index, dir.checkpoints);
         }
         let journal = JournalSettings {
@@ -133,7 +136,7 @@ impl World {
         };
         let partitions = Partitions::new(self.runtime.clone(), settings);
         self.runtime.spawn(Rc::clone(&partitions.timer).run());
-        let boot = Boot { is_start: true, dirs: left, moves: settled.moves };
+        let boot = Boot { is_start: true, dirs: left, moves: settled.moves, held: settled.held };
         partitions.open_all(&self.image, &boot, placing.homes(), &EveryPartition).await;
         let checkpoints = Rc::new(DirCheckpoints::new(Arc::clone(&log_dirs), checkpoints));
         Ok(Life { log_dirs, partitions, checkpoints, placing: RefCell::new(placing) })
@@ -520,5 +523,147 @@ fn what_was_moved_away_is_not_made_anew_from_an_old_journal() {
             let journals = world.disk.list_dir(Path::new("/a/journal")).await.unwrap();
             assert!(journals.iter().all(|entry| !entry.name.contains("withheld")), "{journals:?}");
         });
+    }
+}
+
+#[test]
+fn an_older_replica_does_not_serve_in_the_place_of_a_newer_one() {
+    // Rule: once the copy has the partition's name the old directory is no replica, and takes nothing while the new one is away;
+    // before, it is one.
+    let mut in_both = 0;
+    // Of the renames that end a move one gives the old directory another name.
+    for nth in 0..12 {
+        let mut world = World::new(8);
+        let serves = world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            world.produce(&life, 9000).await.unwrap();
+            life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+            if nth == 0 {
+                return Some(true);
+            }
+            world.disk.fail_nth(Operation::Rename, "/a/t-0", nth, libc::EIO);
+            life.move_all().await;
+            world.produce(&life, 200).await.unwrap();
+            (world.names().await[..2] == [["t-0"], ["t-0"]]).then_some(false)
+        });
+        let Some(serves) = serves else { continue };
+        in_both += usize::from(!serves);
+        for is_there in [false, true] {
+            world.end(true);
+            world.runtime.clone().block_on(async {
+                let rename = async |from, to| world.disk.rename(Path::new(from), Path::new(to)).await;
+                if is_there { rename("/gone", "/b").await } else { rename("/b", "/gone").await }.unwrap();
+                world.disk.sync_dir(Path::new("/")).await.unwrap();
+                let life = world.start().await.unwrap();
+                assert_eq!(life.partitions.find(world.id).is_some(), serves || is_there);
+                if serves || is_there {
+                    world.check(&life, "a replica").await;
+                    world.produce(&life, 100).await.unwrap();
+                }
+            });
+        }
+    }
+    assert_eq!(in_both, 1);
+}
+
+/// Starts without some of the directories, appends where there is a replica, and ends in one way or another; then starts with all
+/// of them.
+fn start_with_some(world: &mut World, prng: &mut Prng, case: &str) {
+    let mut away = BTreeSet::new();
+    for round in 0..prng.between(1, 4) {
+        for at in 0..DIRS.len() {
+            let is_wanted = prng.chance(1, 2);
+            if is_wanted == away.contains(&at) {
+                world.runtime.clone().block_on(world.set_there(at, is_wanted));
+                if is_wanted {
+                    away.remove(&at)
+                } else {
+                    away.insert(at)
+                };
+            }
+        }
+        let case = format!("{case}, start {round} without {away:?}");
+        // At times the power goes during the start, too.
+        if prng.chance(1, 3) {
+            world.disk.cut_power_at(prng.between(1, 40));
+        }
+        let disk = world.disk.clone();
+        let stops = prng.chance(1, 3);
+        let working = async {
+            let life = world.start().await.unwrap_or_else(|error| panic!("{case}: {error}"));
+            if life.partitions.find(world.id).is_some() {
+                world.check(&life, &case).await;
+                // What is not acknowledged when the power goes is in nobody's book.
+                world.produce(&life, 40).await.unwrap();
+                if away.is_empty() {
+                    life.move_all().await;
+                    world.produce(&life, 41).await.unwrap();
+                }
+            }
+            if stops {
+                life.stop(world).await;
+            }
+        };
+        let is_done = world.runtime.clone().block_on_unless(working, || disk.has_lost_power()).is_ok();
+        let loses_power = !is_done || prng.chance(1, 2);
+        world.end(loses_power);
+    }
+    for at in away {
+        world.runtime.clone().block_on(world.set_there(at, true));
+    }
+}
+
+#[test]
+fn whatever_directories_a_start_finds_nothing_newer_is_hidden() {
+    // Rule: the power goes anywhere in moves from the first directory to the second and on to the third and back, or the process
+    // is killed there; whichever directories the next starts find, none is refused, a replica that serves has everything that was
+    // acknowledged, and with all directories there is one, and nothing else of the partition.
+    let mut cut_at = 1;
+    let mut prng = Prng::new(77);
+    loop {
+        let case = format!("cut at {cut_at}");
+        let mut world = World::new(cut_at);
+        let life = world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            for value_bytes in [100, 9000] {
+                world.produce(&life, value_bytes).await.unwrap();
+            }
+            life
+        });
+        world.disk.cut_power_at(cut_at);
+        let disk = world.disk.clone();
+        let working = async {
+            for to in [1, 2, 0] {
+                life.partitions.move_replica(world.id, dir(to)).await.unwrap();
+                let producing = async {
+                    for value_bytes in [50, 60] {
+                        world.produce(&life, value_bytes).await.unwrap();
+                    }
+                };
+                futures_lite::future::zip(life.move_all(), producing).await;
+            }
+        };
+        let is_done = world.runtime.clone().block_on_unless(working, || disk.has_lost_power()).is_ok();
+        drop(life);
+        world.end(true);
+        start_with_some(&mut world, &mut prng, &case);
+        world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap_or_else(|error| panic!("{case}: {error}"));
+            world.check(&life, &case).await;
+            world.produce(&life, 40).await.unwrap();
+            life.move_all().await;
+            world.check(&life, &case).await;
+            world.runtime.sleep(Duration::from_secs(5)).await;
+            let home = life.home(world.id);
+            for (at, names) in world.names().await.iter().enumerate() {
+                let want: &[&str] = if at == home { &["t-0"] } else { &[] };
+                assert_eq!(names, want, "{case}: in {}", DIRS[at]);
+            }
+        });
+        if is_done {
+            assert!(cut_at > 120, "moves are many operations");
+            break;
+        }
+        cut_at += 1;
     }
 }

@@ -1,0 +1,69 @@
+//! Settles the directories of partitions that say they were moved, see [`crate::driver::homes::moved`].
+
+use std::collections::BTreeMap;
+
+use walser_protocol::types::Uuid;
+use walser_storage::data_dir::DataDir;
+use walser_storage::data_dir::partition::{DELETE_SUFFIX, DirKind, FoundDir, aside_name};
+use walser_storage::data_dir::plan::KnownTopic;
+use walser_storage::disk::Disk;
+
+use super::{BootError, random_uuid, unless_offline};
+use crate::driver::homes::FoundDirs;
+use crate::driver::homes::moved::{Step, next_step};
+use crate::log_dirs::{LogDirIndex, LogDirs};
+
+/// Takes step after step until there is none. `found` is what lies there afterwards; a directory that failed is not in it.
+pub async fn settle_moved<D: Disk>(
+    log_dirs: &LogDirs,
+    dirs: &BTreeMap<LogDirIndex, DataDir<D>>,
+    found: &mut FoundDirs,
+    known: &BTreeMap<Uuid, KnownTopic>,
+) -> Result<(), BootError> {
+    let ids = |found: &FoundDirs| found.keys().map(|index| (log_dirs.dir(*index).id(), *index)).collect();
+    while let Some(step) = next_step(found, known, &ids(found)) {
+        let (Step::Stay { dir, ref dir_name } | Step::Leave { dir, ref dir_name, .. }) = step;
+        let Some(moved) = find(found, dir, dir_name) else { unreachable!("it was just found") };
+        let data_dir = &dirs[&dir];
+        let settled = match step {
+            Step::Stay { .. } => stay(data_dir, moved).await,
+            Step::Leave { replica, .. } => {
+                // A killed process may have given it its name and no more: with the power it would be gone, and the old one, too.
+                let synced = dirs[&replica].sync().await.map_err(BootError::from);
+                if unless_offline(log_dirs, replica, synced)?.is_none() {
+                    found.remove(&replica);
+                    continue;
+                }
+                leave(data_dir, moved).await
+            }
+        };
+        if unless_offline(log_dirs, dir, settled)?.is_none() {
+            found.remove(&dir);
+        }
+    }
+    Ok(())
+}
+
+fn find<'a>(found: &'a mut FoundDirs, dir: LogDirIndex, dir_name: &str) -> Option<&'a mut FoundDir> {
+    found.get_mut(&dir)?.iter_mut().find(|found| found.dir_name == dir_name)
+}
+
+async fn stay<D: Disk>(data_dir: &DataDir<D>, moved: &mut FoundDir) -> Result<(), BootError> {
+    let name = &moved.dir_name;
+    if let Some(topic_id) = moved.topic_id {
+        data_dir.write_moved_to(name, topic_id, None).await?;
+    }
+    tracing::info!(directory = %data_dir.path().join(name).display(), "a replica that was about to be moved stays");
+    moved.moved_to = None;
+    Ok(())
+}
+
+async fn leave<D: Disk>(data_dir: &DataDir<D>, moved: &mut FoundDir) -> Result<(), BootError> {
+    let unique = u128::from_be_bytes(*random_uuid()?.as_bytes());
+    let aside = aside_name(&moved.name.topic, moved.name.partition, unique, DELETE_SUFFIX);
+    let path = data_dir.path().join(&moved.dir_name);
+    tracing::info!(directory = %path.display(), "an old replica that was moved away is removed");
+    data_dir.rename_partition_dir(&moved.dir_name, &aside).await?;
+    (moved.name.kind, moved.dir_name, moved.moved_to) = (DirKind::Deleted, aside, None);
+    Ok(())
+}
