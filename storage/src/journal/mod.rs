@@ -18,7 +18,7 @@ mod commit;
 pub mod record;
 pub mod replay;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::{Path, PathBuf};
 

@@ -33,6 +33,7 @@ mod damage;
 mod faults;
 mod load;
 mod moves;
+pub(crate) mod records;
 
 const DATA: &str = "/data";
 const TOPIC: &str = "topic";

@@ -1,19 +1,18 @@
 //! What the disk does to a broker.
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use walser_protocol::records::batch::Batches;
-use walser_protocol::records::crc::crc32c;
 
 use super::life::Life;
 use super::world::{DATA, Slot, World};
 use crate::checkpoint::{LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE};
 use crate::data_dir::log_ends::LOG_ENDS_FILE;
-use crate::disk::simulated::{FaultRates, Operation, SimulatedDisk};
+use crate::disk::simulated::{FaultRates, Operation};
 use crate::disk::{Disk, File, OpenMode};
 use crate::journal::folder;
+use crate::journal::tests::records::{JournalRecord, journal_records};
 use crate::log::known_end::KnownEnd;
 use crate::runtime::Runtime;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_path, parse_file_name};
@@ -75,7 +74,7 @@ impl World {
             return;
         }
         let disk = self.disk();
-        let mut records = journal_records(&disk, self.index(3));
+        let mut records = journal_records(&disk, &folder(Path::new(DATA), self.index(3)));
         let durable_through = records.iter().map(|record| record.durable_through).max().unwrap_or(0);
         records.retain(|record| record.sequence <= durable_through);
         if records.is_empty() {
@@ -259,44 +258,4 @@ fn is_of_base_offset(content: &[u8], position: u64) -> bool {
         start += batch.total_len() as u64;
     }
     false
-}
-
-/// A record of a journal, as it stands in its file.
-struct JournalRecord {
-    path: PathBuf,
-    bytes: Range<u64>,
-    sequence: u64,
-    durable_through: u64,
-}
-
-/// Records in the files of one journal; see `wal::record`.
-fn journal_records(disk: &SimulatedDisk, number: usize) -> Vec<JournalRecord> {
-    let mut records = Vec::new();
-    let dir = folder(Path::new(DATA), number);
-    for name in disk.peek_names(&dir) {
-        let Some((generation, salt)) = name.strip_suffix(".wal").and_then(|stem| stem.split_once('-')) else {
-            continue;
-        };
-        let (Ok(generation), Ok(salt)) = (generation.parse::<u64>(), u64::from_str_radix(salt, 16)) else { continue };
-        let path = dir.join(name);
-        let content = disk.peek(&path).expect("it is there");
-        let number_at = |at: usize| u64::from_be_bytes(content[at..at + 8].try_into().expect("eight bytes"));
-        for at in (0..content.len().saturating_sub(40)).step_by(8) {
-            if !content[at..].starts_with(b"WALR") || number_at(at + 8) != generation {
-                continue;
-            }
-            let payload_bytes = (number_at(at + 32) >> 32) as usize;
-            let end = at as u64 + 40 + payload_bytes as u64;
-            // A commit that failed may have left a part of one.
-            let is_whole = content.get(at + 40..at + 40 + payload_bytes).is_some_and(|payload| {
-                let crc = crc32c(&[&salt.to_be_bytes(), &content[at..at + 36], payload].concat());
-                content[at + 36..at + 40] == crc.to_be_bytes()
-            });
-            if is_whole {
-                let (sequence, durable_through) = (number_at(at + 16), number_at(at + 24));
-                records.push(JournalRecord { path: path.clone(), bytes: at as u64..end, sequence, durable_through });
-            }
-        }
-    }
-    records
 }

@@ -7,7 +7,8 @@
 //! that verifies, before or behind the break: at or below it everything was acknowledged, so it is [`WalError::Corrupt`].
 //! Above it the replay ends there.
 //!
-//! The damage of the very last commit cannot be told from a torn one, unless the log was closed: closing writes a mark.
+//! The damage of the very last commit cannot be told from a torn one, unless the log was closed: closing writes a mark. Nor
+//! can that of the commits before it, where everything behind them is damaged, too.
 //! Records behind a break stay in their file, so that file is never written again under its generation.
 
 use std::collections::VecDeque;
