@@ -34,6 +34,7 @@ mod faults;
 mod load;
 mod moves;
 pub(crate) mod records;
+mod retention;
 
 const DATA: &str = "/data";
 const TOPIC: &str = "topic";

@@ -124,10 +124,10 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     }
 
     /// Ends the active segment, which has something in it, and begins one at the log's end.
-    pub(super) fn roll(&self, now_ms: i64) {
+    pub(super) fn roll(&self, now_ms: i64) -> Rc<Segment<D::File>> {
         let mut state = self.inner.state.borrow_mut();
         let log_end_offset = state.log_end_offset;
-        self.begin_segment(&mut state, log_end_offset, now_ms);
+        self.begin_segment(&mut state, log_end_offset, now_ms)
     }
 
     fn begin_segment(&self, state: &mut State<D::File>, base_offset: i64, now_ms: i64) -> Rc<Segment<D::File>> {

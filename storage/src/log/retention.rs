@@ -100,10 +100,12 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                     }
                 }
                 Step::Roll => {
-                    self.roll(now_ms);
+                    let begun = self.roll(now_ms);
                     self.flush().await?;
                     self.wait_sealed().await?;
-                    self.make_active_file().await?;
+                    // Its name says where the log ends when every other segment is gone. Appends may have begun others by
+                    // now: those have their files once this one is flushed, as the journal counts on.
+                    self.make_file(&begun).await?;
                 }
             }
         }
@@ -141,13 +143,6 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             Some(_) => Ok(Some(Step::Finish)),
             None => Ok((oldest.appended_bytes() > 0).then_some(Step::Roll)),
         }
-    }
-
-    /// Its name says where the log ends when every other segment is gone.
-    async fn make_active_file(&self) -> Result<(), DiskError> {
-        let active = Rc::clone(self.inner.state.borrow().active());
-        self.make_file(&active).await?;
-        Ok(())
     }
 
     /// Before a finished segment goes, or another one takes its place, the one behind it has its file: the journal may still
