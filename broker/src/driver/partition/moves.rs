@@ -24,7 +24,8 @@
 //! From 3 to 5 nothing is acknowledged, and all is in the files of both: what A's journal has of the log is not needed. Without B it
 //! is not replayed into a new directory either (`walser_storage::journal::replay`). B's name is made durable once more before A is
 //! removed, because a process that was killed may have renamed and no more. An old directory that could not be removed goes on saying
-//! that it was moved, whatever becomes of the new one, until a start removes it. The rule for any number
+//! that it was moved, whatever becomes of the new one, until a start removes it or the
+//! partition comes back. The rule for any number
 //! of directories is in `homes::moved`.
 //!
 //! Compaction and retention wait while a replica is on its way, as in Kafka. One replica of a shard is moved at a time, in the
@@ -39,7 +40,7 @@ use futures_lite::future::or;
 use walser_protocol::ErrorCode;
 use walser_storage::compaction::throttle::Throttle;
 use walser_storage::data_dir::moved::MovedTo;
-use walser_storage::data_dir::partition::{DELETE_SUFFIX, aside_name, dir_name, future_name};
+use walser_storage::data_dir::partition::{dir_name, future_name};
 use walser_storage::disk::Disk;
 use walser_storage::error::{DiskError, OpenError};
 use walser_storage::log::{CopiedLog, CopyError, CopyPace, CopyProgress, CopySource, Log, LogCopy, OpenLog};
@@ -47,7 +48,7 @@ use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::{Notify, Semaphore};
 
 use super::offsets::Answer;
-use super::reconcile::set_aside;
+use super::reconcile::{set_aside, unused_name};
 use super::{Partition, PartitionId, Partitions};
 use crate::driver::checkpoints::LogOffsets;
 use crate::error::Refusal;
@@ -369,8 +370,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
             }
         }
         let data_dir = self.data_dir(given_up.to).clone();
-        let unique = u128::from_be_bytes(*partition.id.topic_id.get().as_bytes()) ^ u128::from(given_up.number + 1);
-        let aside = aside_name(&partition.topic, partition.id.index, unique, DELETE_SUFFIX);
+        let aside = unused_name(&partition.topic, partition.id);
         match data_dir.rename_partition_dir(&given_up.dir_name, &aside).await {
             Ok(()) => self.remove_later(data_dir, aside),
             Err(error) => {
@@ -514,6 +514,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     ) -> Result<bool, MoveError> {
         let data_dir = self.data_dir(next.to);
         let name = dir_name(&partition.topic, partition.id.index);
+        self.make_way(partition, next.to, &name).await?;
         let moved_to = MovedTo { directory_id: self.settings.log_dirs.dir(next.to).id(), copy: next.dir_name.clone() };
         if let Err(error) = self.say_moved(partition, Some(&moved_to)).await {
             self.take_back(partition, next).await;
@@ -546,6 +547,18 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
                 Ok(false)
             }
         }
+    }
+
+    /// An old directory that could not be removed after an earlier move has the name no more.
+    async fn make_way(&self, partition: &Partition<D, R>, to: LogDirIndex, name: &str) -> Result<(), DiskError> {
+        let data_dir = self.data_dir(to).clone();
+        if data_dir.read_moved_to(name).await?.is_none() {
+            return Ok(());
+        }
+        let aside = unused_name(&partition.topic, partition.id);
+        data_dir.rename_partition_dir(name, &aside).await?;
+        self.remove_later(data_dir, aside);
+        Ok(())
     }
 
     /// Has the directory of a replica say that its copy is the replica, or that it is itself.

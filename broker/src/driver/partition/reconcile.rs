@@ -477,6 +477,15 @@ async fn close<D: Disk, R: Runtime>(partition: Rc<Partition<D, R>>) -> Option<Cl
     Some(ClosedLog { offsets: partition.offsets(), high_watermark: partition.log.durable_end_offset(), end })
 }
 
+/// A name for a directory that is to be removed. A replica may leave the same directory again before it is.
+pub(super) fn unused_name(topic: &str, id: PartitionId) -> String {
+    let mut unique = *id.topic_id.get().as_bytes();
+    if let Err(error) = getrandom::fill(&mut unique) {
+        tracing::debug!(%error, "a directory is named after its topic's id");
+    }
+    aside_name(topic, id.index, u128::from_be_bytes(unique), DELETE_SUFFIX)
+}
+
 /// Closes a log that is not wanted any more and renames its directory; where it is now.
 pub(super) async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partition: Rc<Partition<D, R>>) -> Aside<D> {
     let (topic, index) = (&partition.topic, partition.id.index);
@@ -484,8 +493,7 @@ pub(super) async fn set_aside<D: Disk, R: Runtime>(data_dir: DataDir<D>, partiti
         tracing::warn!(%topic, partition = index, %error, "deleted log not closed");
     }
     partition.log.forget_journal();
-    let unique = u128::from_be_bytes(*partition.id.topic_id.get().as_bytes());
-    let new_name = aside_name(topic, index, unique, DELETE_SUFFIX);
+    let new_name = unused_name(topic, partition.id);
     match data_dir.rename_partition_dir(&dir_name(topic, index), &new_name).await {
         Ok(()) => Some((data_dir, new_name)),
         Err(error) => {

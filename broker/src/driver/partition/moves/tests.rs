@@ -566,6 +566,49 @@ fn an_older_replica_does_not_serve_in_the_place_of_a_newer_one() {
     assert_eq!(in_both, 1);
 }
 
+#[test]
+fn a_replica_leaves_a_directory_again_and_again() {
+    // Rule: what is left of earlier stays, on its way out or unable to go, is in the way of no move and of no start.
+    let mut in_both = 0;
+    for nth in 0..12 {
+        let mut world = World::new(9);
+        let is_of_use = world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            world.produce(&life, 9000).await.unwrap();
+            if nth > 0 {
+                world.disk.fail_nth(Operation::Rename, "/a/t-0", nth, libc::EIO);
+                life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+                life.move_all().await;
+                if world.names().await[..2] != [["t-0"], ["t-0"]] {
+                    return false;
+                }
+                in_both += 1;
+            }
+            for to in [1, 0, 1, 0, 1] {
+                world.produce(&life, 9000).await.unwrap();
+                // None of what has left is removed before the next start.
+                world.disk.fail_nth(Operation::Remove, "-delete/", 1, libc::EIO);
+                life.partitions.move_replica(world.id, dir(to)).await.unwrap();
+                life.move_all().await;
+                assert_eq!(life.home(world.id), usize::from(to), "{nth}");
+                world.check(&life, "moved again").await;
+            }
+            true
+        });
+        if !is_of_use {
+            continue;
+        }
+        world.end(true);
+        world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            assert_eq!(life.home(world.id), 1, "{nth}");
+            world.check(&life, "started").await;
+            assert_eq!(world.names().await, [vec![], vec!["t-0".to_owned()], vec![]], "{nth}");
+        });
+    }
+    assert_eq!(in_both, 1);
+}
+
 /// Starts without some of the directories, appends where there is a replica, and ends in one way or another; then starts with all
 /// of them.
 fn start_with_some(world: &mut World, prng: &mut Prng, case: &str) {
