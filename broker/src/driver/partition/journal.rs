@@ -8,6 +8,7 @@ use walser_protocol::types::Uuid;
 use walser_storage::disk::Disk;
 use walser_storage::journal::{Journal, JournalHandle, JournalOptions, folder};
 use walser_storage::runtime::Runtime;
+use walser_storage::runtime::channel::Semaphore;
 
 use super::{Partition, PartitionId, Partitions};
 use crate::log_dirs::LogDirIndex;
@@ -31,7 +32,17 @@ pub struct JournalSettings {
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 /// The journal of one directory.
-pub(super) type JournalSlot<D, R> = RefCell<JournalState<D, R>>;
+pub(super) struct JournalSlot<D: Disk, R: Runtime> {
+    state: RefCell<JournalState<D, R>>,
+    /// Held by whoever begins or ends it: two in one folder would write over each other.
+    changing: Semaphore,
+}
+
+impl<D: Disk, R: Runtime> Default for JournalSlot<D, R> {
+    fn default() -> Self {
+        Self { state: RefCell::default(), changing: Semaphore::new(1) }
+    }
+}
 
 #[derive(Default)]
 pub(super) enum JournalState<D: Disk, R: Runtime> {
@@ -56,10 +67,12 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     /// Begins the journals of directories that have none yet, before the first log in them is opened.
     pub(super) async fn start_journals(&self, dirs: impl IntoIterator<Item = LogDirIndex>) {
         for dir in dirs {
-            let is_begun = !matches!(*self.journals[dir.index()].borrow(), JournalState::NotBegun);
+            let slot = &self.journals[dir.index()];
+            let _change = slot.changing.acquire(1).await;
+            let is_begun = !matches!(*slot.state.borrow(), JournalState::NotBegun);
             if !is_begun {
                 let begun = self.start_journal(dir).await;
-                *self.journals[dir.index()].borrow_mut() = begun;
+                slot.state.replace(begun);
             }
         }
     }
@@ -96,14 +109,16 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     }
 
     pub(super) fn journal_of(&self, id: PartitionId, dir: LogDirIndex) -> Option<JournalHandle<D, R>> {
-        let journal = self.journals[dir.index()].borrow().open()?.clone();
+        let journal = self.journals[dir.index()].state.borrow().open()?.clone();
         let topic_id: Uuid = id.topic_id.get();
         Some(JournalHandle { journal, topic_id, partition: id.index })
     }
 
     /// Ends the journal of a directory. False when it had failed.
     pub(super) async fn end_journal(&self, dir: LogDirIndex) -> bool {
-        let state = self.journals[dir.index()].replace(JournalState::Absent);
+        let slot = &self.journals[dir.index()];
+        let _change = slot.changing.acquire(1).await;
+        let state = slot.state.replace(JournalState::Absent);
         let Some(journal) = state.open() else { return true };
         match journal.close().await {
             Ok(()) => true,
@@ -117,7 +132,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
     /// By directory, whether the shard's journal in it takes nothing any more.
     pub(super) fn failed_journals(&self) -> Vec<bool> {
         let has_failed =
-            |slot: &JournalSlot<D, R>| slot.borrow().open().is_some_and(|journal| journal.failure().is_some());
+            |slot: &JournalSlot<D, R>| slot.state.borrow().open().is_some_and(|journal| journal.failure().is_some());
         self.journals.iter().map(has_failed).collect()
     }
 
@@ -154,7 +169,7 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let (mut slowest, mut has_failed, mut is_stalled) = (Duration::ZERO, false, false);
         let (mut live_bytes, mut staged_bytes) = (0, 0);
         for (slot, (_, log_dir)) in self.journals.iter().zip(self.settings.log_dirs.iter()) {
-            let slot = slot.borrow();
+            let slot = slot.state.borrow();
             let Some(journal) = slot.open() else { continue };
             metrics.journal_commits.add(journal.take_commit_count());
             slowest = slowest.max(journal.commit_age());

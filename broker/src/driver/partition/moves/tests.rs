@@ -378,6 +378,26 @@ fn a_move_survives_a_power_cut_at_every_operation() {
 }
 
 #[test]
+fn a_journal_is_begun_once() {
+    // Rule: whoever needs it first begins it, and who needs it meanwhile waits for that.
+    let world = World::new(10);
+    world.runtime.clone().block_on(async {
+        let life = world.start().await.unwrap();
+        let begin = async |at| life.partitions.start_journals([dir(at)]).await;
+        let settled = async || {
+            world.runtime.sleep(Duration::from_secs(1)).await;
+            world.disk.change_count()
+        };
+        let before = settled().await;
+        begin(1).await;
+        let once = settled().await - before;
+        futures_lite::future::zip(begin(2), begin(2)).await;
+        assert_eq!(settled().await - before, 2 * once);
+        assert!(once > 0, "it was not begun before");
+    });
+}
+
+#[test]
 fn minds_are_changed() {
     // Rule: the last wish counts: elsewhere, or back to where the replica is; a copy that is not wanted goes.
     let world = World::new(3);
