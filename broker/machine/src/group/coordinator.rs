@@ -205,9 +205,7 @@ impl GroupCoordinator {
         // A coordinator that still loads sees offsets of topics that are gone as it replays them, and removes them with the
         // topic's next deletion or by expiry, as Kafka does.
         if self.is_loaded {
-            for topic in &delta.topics_deleted {
-                self.delete_offsets_of_topic(topic.topic_id.get(), &topic.name);
-            }
+            self.delete_offsets_of_topics(&delta.topics_deleted);
         }
         self.output.release();
     }

@@ -178,6 +178,9 @@ impl GroupCoordinator {
     ) -> Vec<DescribedConsumerGroup> {
         let describe = |group_id: &String| match self.group(group_id) {
             Some(Group::Consumer(group)) => describe(group, &self.environment(&self.settings_of(group_id))),
+            Some(Group::Classic(_)) | None if group_id.is_empty() => {
+                DescribedConsumerGroup::failed(group_id, ErrorCode::InvalidGroupId, None)
+            }
             Some(Group::Classic(_)) | None => {
                 let message = not_found(group_id).to_string();
                 DescribedConsumerGroup::failed(group_id, ErrorCode::GroupIdNotFound, Some(message))

@@ -22,6 +22,7 @@ use super::super::coordinator::GroupCoordinator;
 use super::super::record::GroupRecord;
 use super::super::reply::{DeletedGroup, OffsetDeleteReply, PartitionErrors, TopicErrors};
 use super::{OffsetKey, Offsets};
+use crate::metadata::image::TopicImage;
 
 const MS_PER_MINUTE: i64 = 60_000;
 /// Groups and offsets that one step of the check for expired ones looks at, but for the rest of the last group. A step takes a
@@ -87,14 +88,16 @@ impl GroupCoordinator {
         results
     }
 
-    /// A topic is gone: so are the offsets that were committed for it.
-    pub(in super::super) fn delete_offsets_of_topic(&mut self, topic_id: Uuid, name: &str) {
+    /// Topics are gone: so are the offsets that were committed for them.
+    pub(in super::super) fn delete_offsets_of_topics(&mut self, deleted: &[Arc<TopicImage>]) {
         let mut records = Vec::new();
-        let groups = self.offsets().all_offsets();
-        for (group_id, topics) in groups {
-            for (partition_index, known) in topics.get(name).into_iter().flatten() {
-                if known.value.topic_id.is_zero() || known.value.topic_id == topic_id {
-                    records.push(tombstone(OffsetKey { group_id, topic: name, partition_index: *partition_index }));
+        for topic in deleted {
+            for (group_id, topics) in self.offsets().all_offsets() {
+                for (partition_index, known) in topics.get(&*topic.name).into_iter().flatten() {
+                    if known.value.topic_id.is_zero() || known.value.topic_id == topic.topic_id.get() {
+                        let (topic, partition_index) = (&*topic.name, *partition_index);
+                        records.push(tombstone(OffsetKey { group_id, topic, partition_index }));
+                    }
                 }
             }
         }

@@ -28,7 +28,11 @@ fn call(harness: &mut Harness, request: ConsumerGroupHeartbeat) -> ConsumerGroup
 }
 
 fn described(harness: &mut Harness) -> request::DescribedConsumerGroup {
-    let describe = request::ConsumerGroupDescribe { group_ids: vec![harness::GROUP.to_owned()] };
+    describe(harness, harness::GROUP)
+}
+
+fn describe(harness: &mut Harness, group_id: &str) -> request::DescribedConsumerGroup {
+    let describe = request::ConsumerGroupDescribe { group_ids: vec![group_id.to_owned()] };
     let reply = harness.call(Command::ConsumerGroupDescribe(describe));
     let Reply::ConsumerGroupDescribe(mut groups) = reply else { panic!("{reply:?}") };
     groups.remove(0)
@@ -41,6 +45,7 @@ fn heartbeats_make_keep_and_end_a_group() {
     let missing = call(&mut harness, beat("a", 3));
     assert_eq!(missing.error, ErrorCode::GroupIdNotFound);
     assert_eq!(described(&mut harness).error, ErrorCode::GroupIdNotFound);
+    assert_eq!(describe(&mut harness, "").error, ErrorCode::InvalidGroupId);
     let reply = call(&mut harness, join("a", &["t1"]));
     assert_eq!((reply.error, reply.member_epoch), (ErrorCode::None, 2));
     assert_eq!(reply.assignment, Some(wire(&[(1, 0), (1, 1), (1, 2), (1, 3)])));
