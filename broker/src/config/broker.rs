@@ -8,12 +8,14 @@ use thiserror::Error;
 use tracing_subscriber::filter::Targets;
 
 use super::dynamic::verify_cordoned;
+use super::group::verify_groups;
 use super::key::{ConfigError, ConfigKey, Effect, Value, cpu_list, memory_size};
 use super::keys::{BROKER_KEYS, listener_key};
 use super::listeners::{
     self, Endpoint, ListenerError, SecurityProtocol, parse_endpoints, parse_protocols, verify_advertised, verify_ports,
 };
 use super::properties::{self, PropertiesError};
+use super::view::BrokerView;
 
 /// Why a broker does not start with what it was given. Each names the key and the remedy; the exit code is 2.
 #[derive(Debug, Error)]
@@ -187,6 +189,11 @@ impl BrokerConfig {
                 .map(Duration::from_millis),
             given,
         };
+        let view = BrokerView::fixed(&config);
+        if let Err((key, reason)) = verify_groups(&view) {
+            let value = view.value(key).map(|value| value.to_string()).unwrap_or_default();
+            return Err(SettingsError::Contradiction { key, value, reason });
+        }
         let notices = notices.into_iter().chain(skipped.into_iter().map(Notice::ControllerListener)).collect();
         Ok((config, notices))
     }
@@ -519,13 +526,7 @@ mod tests {
             settings.set(&key, &value);
         }
         let (config, notices) = BrokerConfig::new(settings).expect("the file fits");
-        assert_eq!(
-            notices,
-            [
-                Notice::Inert(vec!["offsets.topic.replication.factor".to_owned()]),
-                Notice::ControllerListener("CONTROLLER".to_owned())
-            ]
-        );
+        assert_eq!(notices, [Notice::ControllerListener("CONTROLLER".to_owned())]);
         assert_eq!(config.given().get("broker.id").map(String::as_str), Some("7"));
         let bound = config.listeners.clone();
         let told: Vec<String> = config.advertise(&bound, "box").iter().map(Endpoint::to_string).collect();

@@ -9,11 +9,13 @@
 //! | [`describe`] | answers of DescribeConfigs |
 //! | [`alter`], [`dynamic`], `java_pattern` | checks of changes: of each value, and of what they come to together |
 //! | [`topic`] | a topic's configs, typed |
+//! | [`group`] | what coordinators of groups are told |
 
 pub mod alter;
 pub mod broker;
 pub mod describe;
 pub mod dynamic;
+pub mod group;
 mod java_pattern;
 pub mod key;
 pub mod keys;

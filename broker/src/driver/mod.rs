@@ -3,6 +3,7 @@
 pub mod boot;
 pub mod checkpoints;
 pub mod clock;
+pub mod coordinator;
 pub mod homes;
 pub mod metadata;
 pub mod partition;

@@ -127,7 +127,8 @@ pub fn serve(control: &Rc<Control>, request: ShardRequest, reply_to: Reply) {
         | ShardRequest::MoveReplicas(_)
         | ShardRequest::BeginFetch(_)
         | ShardRequest::FinishFetch(..)
-        | ShardRequest::CloseFetchSession(_)) => {
+        | ShardRequest::CloseFetchSession(_)
+        | ShardRequest::Groups(_)) => {
             unreachable!("the control executor owns no partition and serves no client: {other:?}")
         }
     }

@@ -16,25 +16,32 @@ pub mod watchdog;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_lite::FutureExt;
 use futures_lite::future::{or, poll_once};
 use walser_machine::fetch_session::{
     FetchContext, FetchSessions, FetchedState, SessionAnswer, SessionError, SessionRequest,
 };
+use walser_machine::group::resolve_regexes;
 use walser_machine::ids::BrokerId;
-use walser_machine::metadata::MetadataImage;
+use walser_machine::ids::IdGenerator;
 use walser_machine::metadata::records::ConfigResource;
+use walser_machine::metadata::{MetadataDelta, MetadataImage};
+use walser_protocol::records::compression::Compression;
 pub use walser_storage::disk::glommio::GlommioDisk as ShardDisk;
 use walser_storage::runtime::channel::{Notify, Semaphore};
 use walser_storage::runtime::{Instant, Runtime};
 
 use crate::config::broker::BrokerConfig;
+use crate::config::group;
 use crate::config::topic::TopicConfig;
 use crate::config::view::BrokerView;
+use crate::driver::coordinator::{CoordinatorSettings, Coordinators, OFFSETS_TOPIC, RegexJob, Resolving};
 use crate::driver::partition::reconcile::Assignment;
 use crate::driver::partition::{PartitionId, Partitions};
 use crate::metrics::{Metrics, ShardMetrics};
@@ -102,6 +109,9 @@ pub type Image = Arc<MetadataImage>;
 /// The partitions of a shard in a running broker.
 pub type ShardPartitions = Partitions<ShardDisk, ShardRuntime>;
 
+/// The coordinators of a shard in a running broker.
+pub type ShardCoordinators = Coordinators<ShardDisk, ShardRuntime>;
+
 /// One shard, as everything that runs on it sees it.
 pub struct Shard {
     pub id: ShardId,
@@ -125,11 +135,12 @@ pub struct Shard {
     /// Connections that could not be taken.
     pub accept_log: RateLimitedLog,
     pub partitions: Rc<ShardPartitions>,
+    pub coordinators: ShardCoordinators,
     pub fetch_sessions: RefCell<FetchSessions>,
     /// Held by the one request that is worked on between two turns; those that only append or read do without.
     pub pace: Semaphore,
     /// For work that a client can make long.
-    pub offload: Offload,
+    pub offload: Rc<Offload>,
     waits: Cell<u64>,
     /// Of the image, by name; made when they are asked for.
     topic_configs: RefCell<BTreeMap<String, Rc<TopicConfig>>>,
@@ -141,6 +152,8 @@ pub struct Shard {
     gauges_published: Cell<Option<Instant>>,
     /// Ids for producers that this shard may give away.
     pub producer_ids: RefCell<std::ops::Range<i64>>,
+    /// For members of groups that come without an id.
+    pub member_ids: RefCell<IdGenerator>,
     image: RefCell<Option<Image>>,
     image_changed: Notify,
     stopping: Cell<bool>,
@@ -173,6 +186,13 @@ impl Shard {
         self.limits.set_bounds(ConnectionBounds::of(&view));
         self.fetch_bytes_max.set(usize::try_from(view.integer("fetch.max.bytes")).unwrap_or(usize::MAX));
         self.topic_configs.borrow_mut().clear();
+        let settings = coordinator_settings(&view, &self.resolve_topic(&image, OFFSETS_TOPIC));
+        let none = MetadataDelta::default();
+        let delta = match &change {
+            ImageChange::First(_) => &none,
+            ImageChange::Delta(delta) => delta,
+        };
+        self.coordinators.follow(&image, delta, settings).await;
         *self.image.borrow_mut() = Some(image);
         self.image_changed.notify_all();
     }
@@ -319,8 +339,28 @@ impl Shard {
     fn begin_stop(&self) {
         self.stopping.set(true);
         self.partitions.stop_waiting();
+        self.coordinators.stop();
         self.stop_began.notify_all();
     }
+}
+
+/// What the configs say about groups, given those of their topic.
+pub(super) fn coordinator_settings(view: &BrokerView<'_>, offsets_topic: &TopicConfig) -> CoordinatorSettings {
+    CoordinatorSettings {
+        groups: group::group_settings(view, offsets_topic.max_message_bytes),
+        commit_timeout_ms: view.integer("offsets.commit.timeout.ms").unsigned_abs(),
+        load_bytes: usize::try_from(view.integer("offsets.load.buffer.size")).unwrap_or(usize::MAX),
+        compression: group::offsets_compression(view).unwrap_or(Compression::NONE),
+    }
+}
+
+/// Holds regular expressions against topics on a helper thread; there may be very many of either.
+pub(super) fn resolve_elsewhere(offload: &Rc<Offload>, job: RegexJob) -> Resolving {
+    let offload = Rc::clone(offload);
+    Box::pin(async move {
+        let resolving = offload.run(move |_| resolve_regexes(&job.regexes, &job.image, job.wall_ms, &|_| true));
+        AssertUnwindSafe(resolving).catch_unwind().await.ok()
+    })
 }
 
 /// Who owns what, and configs, by one image.

@@ -24,6 +24,7 @@ use super::placement::ShardId;
 use super::runtime::{self, ShardRuntime};
 use super::{Image, Shard};
 use crate::driver::checkpoints::{LogEnd, LogOffsets};
+use crate::driver::coordinator::{GroupAnswer, GroupQuery};
 use crate::driver::partition::fetch::{FetchShard, FetchWait, Fetched};
 use crate::driver::partition::offsets::{
     ActiveProducer, Answer, EpochQuery, FoundOffset, LogSize, OffsetQuery, StartQuery,
@@ -57,6 +58,8 @@ pub enum ShardRequest {
     /// What was read for it.
     FinishFetch(FetchContext, Vec<FetchedState>),
     CloseFetchSession(i32),
+    /// What coordinators of groups are asked.
+    Groups(Vec<GroupQuery>),
     /// A change of metadata; for the control executor.
     Control(Command),
     /// Where logs begin and up to where they are durable; for the control executor.
@@ -116,6 +119,7 @@ pub enum ShardReply {
     FetchBegun(Result<FetchContext, SessionError>),
     FetchFinished(SessionAnswer),
     FetchSessionClosed,
+    GroupsAnswered(Vec<GroupAnswer>),
     /// `None`: the metadata log has failed, or the broker stops.
     Controlled(Option<Reply>),
     ReplicasMoved(Vec<Answer<()>>),
@@ -161,6 +165,7 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
             shard.fetch_sessions.borrow_mut().close(id);
             ShardReply::FetchSessionClosed
         }
+        ShardRequest::Groups(queries) => ShardReply::GroupsAnswered(shard.coordinators.serve(queries).await),
         ShardRequest::MoveReplicas(moves) => ShardReply::ReplicasMoved(shard.partitions.move_replicas(moves).await),
         ShardRequest::Control(_)
         | ShardRequest::NoteOffsets(_)

@@ -5,7 +5,7 @@
 //! their logs; the mesh goes quiet and the executors end. Every step has a deadline.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,13 @@ use super::placement::{Placement, ShardId};
 use super::runtime::{self, ExecutorSettings, ExecutorThread, Listener, ListenerStop, ShardRuntime};
 use super::service::{self, ShardReply, ShardRequest};
 use super::watchdog::{Pulse, Watchdog, Watched};
-use super::{Shard, ShardDisk, ShardSettings};
+use super::{Shard, ShardDisk, ShardSettings, coordinator_settings, resolve_elsewhere};
 use crate::config::Endpoint;
 use crate::config::broker::BrokerConfig;
+use crate::config::topic::TopicConfig;
 use crate::config::view::BrokerView;
 use crate::driver::boot::BootError;
+use crate::driver::coordinator::Coordinators;
 use crate::driver::partition::reconcile::ClosedLog;
 use crate::driver::partition::{JournalSettings, PartitionSettings, Partitions};
 use crate::log_dirs::{LogDir, LogDirIndex, LogDirs};
@@ -38,6 +40,7 @@ use crate::net::admission::Admission;
 use crate::net::connection_limits::ConnectionLimits;
 use crate::net::listener::{self, Connections, ListenerInfo};
 use walser_machine::fetch_session::FetchSessions;
+use walser_machine::ids::IdGenerator;
 use walser_storage::data_dir::{DataDir, DataDirError, DirLock, create_durably};
 use walser_storage::runtime::Runtime;
 use walser_storage::runtime::channel::{Notify, Semaphore};
@@ -429,6 +432,15 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         },
     );
     let view = BrokerView::fixed(&parts.settings.config);
+    let (gates, offload) = (Gates::new(), Rc::new(Offload::default()));
+    let resolving = Rc::clone(&offload);
+    let coordinators = Coordinators::new(
+        Rc::clone(&partitions),
+        gates.drivers.clone(),
+        // The first image brings those that count.
+        coordinator_settings(&view, &TopicConfig::resolve(&BTreeMap::new(), &view)),
+        Box::new(move |job| resolve_elsewhere(&resolving, job)),
+    );
     let session_slots = view.integer("max.incremental.fetch.session.cache.slots");
     let session_slots = usize::try_from(session_slots).unwrap_or(0).div_ceil(shard_count);
     let session_ids = parts.placement.session_ids().of(parts.id.number());
@@ -438,7 +450,9 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         partitions,
         fetch_sessions: RefCell::new(sessions),
         pace: Semaphore::new(1),
-        offload: Offload::default(),
+        offload,
+        coordinators,
+        member_ids: RefCell::new(IdGenerator::from_seed(member_seed(parts.id))),
         waits: Cell::new(0),
         topic_configs: RefCell::default(),
         stall_looked: Cell::new(runtime.now()),
@@ -456,7 +470,7 @@ fn make_shard(parts: ShardParts, listeners: Vec<Rc<ListenerInfo>>) -> Rc<Shard> 
         mesh: Mesh::new(parts.links, runtime),
         listeners,
         limits: parts.limits,
-        gates: Gates::new(),
+        gates,
         governor: Governor::new(runtime),
         runtime,
         pulse: parts.pulse,
@@ -541,6 +555,18 @@ async fn stop_drivers(shard: &Rc<Shard>) -> StepDone {
         StepDone::nothing_closed(Stopped::Late)
     };
     or(closing, late).await
+}
+
+/// Ids of members must not be those of another start, nor of another shard.
+fn member_seed(shard: ShardId) -> [u8; 32] {
+    let mut seed = [0; 32];
+    if let Err(error) = getrandom::fill(&mut seed) {
+        tracing::warn!(%error, "ids of group members are not random");
+        let now_ms = ShardRuntime::new().wall_clock_ms();
+        seed[..8].copy_from_slice(&now_ms.to_le_bytes());
+        seed[8..10].copy_from_slice(&shard.number().to_le_bytes());
+    }
+    seed
 }
 
 /// Hard to guess from outside; the same ids on two shards do no harm.

@@ -4,7 +4,7 @@ use crate::config::key::Allowed::{Any, AnyList, AtLeast, Between, FilledList, Fi
 use crate::config::key::keys;
 
 keys! { KEYS:
-    "group.coordinator.rebalance.protocols" List = Some("classic,consumer,streams"), FilledListOf(&["consumer", "classic", "share", "streams"]), ReadOnly, Inert,
+    "group.coordinator.rebalance.protocols" List = Some("classic,consumer,streams"), FilledListOf(&["consumer", "classic", "share", "streams"]), ReadOnly, Acted,
         "Group protocols that are served.";
     "group.coordinator.threads" Int = Some("4"), AtLeast(1), ReadOnly, Inert,
         "Threads of the group coordinator; here it runs on the shard of its partition.";
@@ -12,61 +12,61 @@ keys! { KEYS:
         "Threads for long assignments.";
     "group.coordinator.append.linger.ms" Int = Some("-1"), AtLeast(-1), ReadOnly, Inert,
         "Time coordinator records are gathered before they are written; -1 adapts.";
-    "offsets.commit.timeout.ms" Int = Some("5000"), AtLeast(1), ReadOnly, Inert,
+    "offsets.commit.timeout.ms" Int = Some("5000"), AtLeast(1), ReadOnly, Acted,
         "Longest wait for an offset commit to be replicated.";
-    "offsets.load.buffer.size" Int = Some("5242880"), AtLeast(1), ReadOnly, Inert,
+    "offsets.load.buffer.size" Int = Some("5242880"), AtLeast(1), ReadOnly, Acted,
         "Bytes read at once when a coordinator loads its partition.";
-    "offsets.topic.replication.factor" Short = Some("3"), AtLeast(1), ReadOnly, Inert,
+    "offsets.topic.replication.factor" Short = Some("3"), AtLeast(1), ReadOnly, Acted,
         "Replicas of __consumer_offsets; never more than there are brokers.";
-    "offsets.topic.num.partitions" Int = Some("50"), AtLeast(1), ReadOnly, Inert,
+    "offsets.topic.num.partitions" Int = Some("50"), AtLeast(1), ReadOnly, Acted,
         "Partitions of __consumer_offsets.";
-    "offsets.topic.segment.bytes" Int = Some("104857600"), AtLeast(1), ReadOnly, Inert,
+    "offsets.topic.segment.bytes" Int = Some("104857600"), AtLeast(1), ReadOnly, Acted,
         "Segment size of __consumer_offsets.";
-    "offsets.topic.compression.codec" Int = Some("0"), Any, ReadOnly, Inert,
+    "offsets.topic.compression.codec" Int = Some("0"), Any, ReadOnly, Acted,
         "Codec of __consumer_offsets by number; 0 is none.";
     "group.coordinator.cached.buffer.max.bytes" Int = Some("1048588"), AtLeast(524288), ClusterWide, Inert,
         "Largest buffer a coordinator keeps for its next write.";
-    "offset.metadata.max.bytes" Int = Some("4096"), Any, ReadOnly, Inert,
+    "offset.metadata.max.bytes" Int = Some("4096"), Any, ReadOnly, Acted,
         "Longest metadata text of a committed offset.";
-    "offsets.retention.minutes" Int = Some("10080"), AtLeast(1), ReadOnly, Inert,
+    "offsets.retention.minutes" Int = Some("10080"), AtLeast(1), ReadOnly, Acted,
         "Age at which offsets of an empty group are forgotten.";
-    "offsets.retention.check.interval.ms" Long = Some("600000"), AtLeast(1), ReadOnly, Inert,
+    "offsets.retention.check.interval.ms" Long = Some("600000"), AtLeast(1), ReadOnly, Acted,
         "Time between looks for offsets to forget.";
-    "group.min.session.timeout.ms" Int = Some("6000"), Any, ReadOnly, Inert,
+    "group.min.session.timeout.ms" Int = Some("6000"), Any, ReadOnly, Acted,
         "Shortest session timeout a classic member may ask for.";
-    "group.max.session.timeout.ms" Int = Some("1800000"), Any, ReadOnly, Inert,
+    "group.max.session.timeout.ms" Int = Some("1800000"), Any, ReadOnly, Acted,
         "Longest session timeout a classic member may ask for.";
-    "group.initial.rebalance.delay.ms" Int = Some("3000"), Any, ReadOnly, Inert,
+    "group.initial.rebalance.delay.ms" Int = Some("3000"), Any, ReadOnly, Acted,
         "Time a new classic group waits for more members.";
-    "group.max.size" Int = Some("2147483647"), AtLeast(1), ReadOnly, Inert,
+    "group.max.size" Int = Some("2147483647"), AtLeast(1), ReadOnly, Acted,
         "Most members of a classic group.";
-    "group.consumer.session.timeout.ms" Int = Some("45000"), AtLeast(1), ReadOnly, Inert,
+    "group.consumer.session.timeout.ms" Int = Some("45000"), AtLeast(1), ReadOnly, Acted,
         "Session timeout of consumer group members.";
-    "group.consumer.min.session.timeout.ms" Int = Some("45000"), AtLeast(1), ReadOnly, Inert,
+    "group.consumer.min.session.timeout.ms" Int = Some("45000"), AtLeast(1), ReadOnly, Acted,
         "Least session timeout a consumer group may set.";
-    "group.consumer.max.session.timeout.ms" Int = Some("60000"), AtLeast(1), ReadOnly, Inert,
+    "group.consumer.max.session.timeout.ms" Int = Some("60000"), AtLeast(1), ReadOnly, Acted,
         "Greatest session timeout a consumer group may set.";
-    "group.consumer.heartbeat.interval.ms" Int = Some("5000"), AtLeast(1), ReadOnly, Inert,
+    "group.consumer.heartbeat.interval.ms" Int = Some("5000"), AtLeast(1), ReadOnly, Acted,
         "Heartbeat interval given to consumer group members.";
-    "group.consumer.min.heartbeat.interval.ms" Int = Some("5000"), AtLeast(1), ReadOnly, Inert,
+    "group.consumer.min.heartbeat.interval.ms" Int = Some("5000"), AtLeast(1), ReadOnly, Acted,
         "Least heartbeat interval a consumer group may set.";
-    "group.consumer.max.heartbeat.interval.ms" Int = Some("15000"), AtLeast(1), ReadOnly, Inert,
+    "group.consumer.max.heartbeat.interval.ms" Int = Some("15000"), AtLeast(1), ReadOnly, Acted,
         "Greatest heartbeat interval a consumer group may set.";
-    "group.consumer.max.size" Int = Some("2147483647"), AtLeast(1), ReadOnly, Inert,
+    "group.consumer.max.size" Int = Some("2147483647"), AtLeast(1), ReadOnly, Acted,
         "Most members of a consumer group.";
-    "group.consumer.assignors" List = Some("uniform,range"), FilledList, ReadOnly, Inert,
+    "group.consumer.assignors" List = Some("uniform,range"), FilledList, ReadOnly, Acted,
         "Server-side assignors; the first is the default.";
-    "group.consumer.migration.policy" String = Some("bidirectional"), OneOfIgnoringCase(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"]), ReadOnly, Inert,
+    "group.consumer.migration.policy" String = Some("bidirectional"), OneOfIgnoringCase(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"]), ReadOnly, Acted,
         "Whether groups may move between the classic and the consumer protocol.";
-    "group.consumer.assignment.interval.ms" Int = Some("1000"), AtLeast(0), ClusterWide, Inert,
+    "group.consumer.assignment.interval.ms" Int = Some("1000"), AtLeast(0), ClusterWide, Acted,
         "Least time between two assignments of a consumer group.";
-    "group.consumer.min.assignment.interval.ms" Int = Some("0"), AtLeast(0), ReadOnly, Inert,
+    "group.consumer.min.assignment.interval.ms" Int = Some("0"), AtLeast(0), ReadOnly, Acted,
         "Least assignment interval a consumer group may set.";
-    "group.consumer.max.assignment.interval.ms" Int = Some("15000"), AtLeast(0), ReadOnly, Inert,
+    "group.consumer.max.assignment.interval.ms" Int = Some("15000"), AtLeast(0), ReadOnly, Acted,
         "Greatest assignment interval a consumer group may set.";
     "group.consumer.assignor.offload.enable" Boolean = Some("true"), Any, ClusterWide, Inert hidden,
         "Whether assignments of consumer groups run outside the coordinator's loop.";
-    "group.consumer.regex.refresh.interval.ms" Int = Some("600000"), AtLeast(10000), ReadOnly, Inert hidden,
+    "group.consumer.regex.refresh.interval.ms" Int = Some("600000"), AtLeast(10000), ReadOnly, Acted hidden,
         "Time between evaluations of subscribed patterns.";
     "group.share.session.timeout.ms" Int = Some("45000"), AtLeast(1), ReadOnly, Inert,
         "Session timeout of share group members.";

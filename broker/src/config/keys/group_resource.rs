@@ -4,11 +4,11 @@ use crate::config::key::Allowed::{Any, AnyList, AtLeast, OffsetReset, OneOf};
 use crate::config::key::keys;
 
 keys! { KEYS:
-    "consumer.session.timeout.ms" Int = Some("45000"), AtLeast(1), ClusterWide, Inert ~ "group.consumer.session.timeout.ms",
+    "consumer.session.timeout.ms" Int = Some("45000"), AtLeast(1), ClusterWide, Acted ~ "group.consumer.session.timeout.ms",
         "Session timeout of the group's members.";
-    "consumer.heartbeat.interval.ms" Int = Some("5000"), AtLeast(1), ClusterWide, Inert ~ "group.consumer.heartbeat.interval.ms",
+    "consumer.heartbeat.interval.ms" Int = Some("5000"), AtLeast(1), ClusterWide, Acted ~ "group.consumer.heartbeat.interval.ms",
         "Heartbeat interval given to the group's members.";
-    "consumer.assignment.interval.ms" Int = Some("1000"), AtLeast(0), ClusterWide, Inert ~ "group.consumer.assignment.interval.ms",
+    "consumer.assignment.interval.ms" Int = Some("1000"), AtLeast(0), ClusterWide, Acted ~ "group.consumer.assignment.interval.ms",
         "Least time between two assignments.";
     "consumer.assignor.offload.enable" Boolean = Some("true"), Any, ClusterWide, Inert hidden ~ "group.consumer.assignor.offload.enable",
         "Whether assignments run outside the coordinator's loop.";

@@ -6,6 +6,7 @@
 
 pub mod compaction;
 pub mod fetch;
+pub mod internal;
 pub mod journal;
 pub mod moves;
 pub mod offsets;
@@ -39,7 +40,7 @@ use crate::metrics::ShardMetrics;
 pub use journal::JournalSettings;
 use journal::JournalSlot;
 use moves::Moves;
-pub use waiter::{WaitId, Waiters};
+pub use waiter::{Interest, WaitId, Waiter, Waiters};
 
 /// Names a partition wherever it is; a topic made again under an old name is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
