@@ -213,9 +213,10 @@ def kafkajs(context):
 
 
 # A case for each key served, one for keys that are not, one for the masks, and one for versions nobody asked for.
-DIFFERENTIAL = ["Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "DeleteTopics", "DeleteRecords", "InitProducerId",
-                "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "DescribeLogDirs", "CreatePartitions", "IncrementalAlterConfigs",
-                "DescribeQuorum", "DescribeCluster", "DescribeProducers", "ListConfigResources", "DescribeTopicPartitions", "unserved", "masks", "versions"]
+DIFFERENTIAL = ["Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups",
+                "ListGroups", "ApiVersions", "CreateTopics", "DeleteTopics", "DeleteRecords", "InitProducerId",
+                "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "DescribeLogDirs", "CreatePartitions", "DeleteGroups", "IncrementalAlterConfigs",
+                "OffsetDelete", "DescribeQuorum", "DescribeCluster", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "ListConfigResources", "DescribeTopicPartitions", "unserved", "masks", "versions"]
 DIFFERENTIAL_REQUESTS, DIFFERENTIAL_REQUESTS_LONG = 6_000, 100_000
 
 

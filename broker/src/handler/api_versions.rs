@@ -4,8 +4,8 @@
 //! (KIP-511), so that the client can ask again. Client software names are checked as Kafka checks them. A request that names
 //! another cluster or node is told to bootstrap anew (KIP-1242).
 //!
-//! Of Kafka's features only the metadata version is there. What a feature stands for that is left out, as transactions of
-//! the second version or the newer group protocols, clients must not use, and they know it by its absence.
+//! Of Kafka's features the metadata version and that of groups (KIP-848) are there. What a feature stands for that is left out, as
+//! transactions of the second version, clients must not use, and they know it by its absence. Their levels cannot be changed.
 
 use walser_machine::metadata::MetadataImage;
 use walser_protocol::messages::api_versions::{
@@ -23,6 +23,12 @@ const METADATA_VERSION: &str = "metadata.version";
 const METADATA_VERSION_MIN: i16 = 7;
 /// Kafka's 4.4-IV2.
 const METADATA_VERSION_MAX: i16 = 33;
+
+/// Kafka's name for which protocols groups may use; 1 is that of KIP-848.
+const GROUP_VERSION: &str = "group.version";
+const GROUP_VERSION_MAX: i16 = 1;
+/// First version in which a feature may begin at level 0.
+const LEVEL_ZERO_FROM: i16 = 4;
 
 /// See the module.
 pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
@@ -49,11 +55,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let image = context.shard.image();
     context.reply(&ApiVersionsResponse {
         api_keys,
-        supported_features: vec![SupportedFeatureKey {
-            name: METADATA_VERSION,
-            min_version: METADATA_VERSION_MIN,
-            max_version: METADATA_VERSION_MAX,
-        }],
+        supported_features: supported_features(context.version),
         // Clients ignore an epoch below one they know.
         finalized_features_epoch: i64::try_from(image.end_offset()).unwrap_or(i64::MAX),
         finalized_features: finalized_features(&image),
@@ -65,12 +67,24 @@ fn api_version(key: ApiKey, min_version: i16, max_version: i16) -> ApiVersion {
     ApiVersion { api_key: key.code(), min_version, max_version }
 }
 
-/// The levels that count; a cluster whose metadata names no metadata version works at the newest.
+fn supported_features(version: i16) -> Vec<SupportedFeatureKey<'static>> {
+    let key = |name, min_version, max_version| SupportedFeatureKey { name, min_version, max_version };
+    let mut features = vec![
+        key(GROUP_VERSION, 0, GROUP_VERSION_MAX),
+        key(METADATA_VERSION, METADATA_VERSION_MIN, METADATA_VERSION_MAX),
+    ];
+    features.retain(|feature| feature.min_version > 0 || version >= LEVEL_ZERO_FROM);
+    features
+}
+
+/// The levels that count; a cluster whose metadata names none of a feature works at its newest.
 fn finalized_features(image: &MetadataImage) -> Vec<FinalizedFeatureKey<'_>> {
     let key = |name, level| FinalizedFeatureKey { name, max_version_level: level, min_version_level: level };
     let mut features: Vec<_> = image.features().map(|(name, level)| key(name, level)).collect();
-    if image.feature_level(METADATA_VERSION) == 0 {
-        features.push(key(METADATA_VERSION, METADATA_VERSION_MAX));
+    for (name, newest) in [(GROUP_VERSION, GROUP_VERSION_MAX), (METADATA_VERSION, METADATA_VERSION_MAX)] {
+        if image.feature_level(name) == 0 {
+            features.push(key(name, newest));
+        }
     }
     features
 }

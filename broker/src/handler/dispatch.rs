@@ -16,9 +16,11 @@ use walser_storage::runtime::Runtime;
 
 use super::{
     CloseReason, Frame, HandlerOutcome, OrderStage, RequestContext, alter_configs, alter_replica_log_dirs,
-    api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster, describe_configs,
-    describe_log_dirs, describe_producers, describe_quorum, describe_topic_partitions, fetch, init_producer_id,
-    list_config_resources, list_offsets, metadata, offset_for_leader_epoch, produce,
+    api_versions, consumer_group_describe, consumer_group_heartbeat, create_partitions, create_topics, delete_groups,
+    delete_records, delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
+    describe_producers, describe_quorum, describe_topic_partitions, fetch, find_coordinator, heartbeat,
+    init_producer_id, join_group, leave_group, list_config_resources, list_groups, list_offsets, metadata,
+    offset_commit, offset_delete, offset_fetch, offset_for_leader_epoch, produce, sync_group,
 };
 use crate::net::admission::MemoryUnits;
 use crate::net::connection::ConnectionInfo;
@@ -64,6 +66,15 @@ pub const ROUTES: &[Route] = &[
     route!(Fetch, Pipelined, fetch::handle),
     route!(ListOffsets, Barrier, list_offsets::handle),
     route!(Metadata, Barrier, metadata::handle),
+    route!(OffsetCommit, Barrier, offset_commit::handle),
+    route!(OffsetFetch, Barrier, offset_fetch::handle),
+    route!(FindCoordinator, Barrier, find_coordinator::handle),
+    route!(JoinGroup, Barrier, join_group::handle),
+    route!(Heartbeat, Barrier, heartbeat::handle),
+    route!(LeaveGroup, Barrier, leave_group::handle),
+    route!(SyncGroup, Barrier, sync_group::handle),
+    route!(DescribeGroups, Barrier, describe_groups::handle),
+    route!(ListGroups, Barrier, list_groups::handle),
     route!(ApiVersions, Barrier, api_versions::handle),
     route!(CreateTopics, Barrier, create_topics::handle),
     route!(DeleteTopics, Barrier, delete_topics::handle),
@@ -75,10 +86,14 @@ pub const ROUTES: &[Route] = &[
     route!(AlterReplicaLogDirs, Barrier, alter_replica_log_dirs::handle),
     route!(DescribeLogDirs, Barrier, describe_log_dirs::handle),
     route!(CreatePartitions, Barrier, create_partitions::handle),
+    route!(DeleteGroups, Barrier, delete_groups::handle),
     route!(IncrementalAlterConfigs, Barrier, alter_configs::handle_incremental),
+    route!(OffsetDelete, Barrier, offset_delete::handle),
     route!(DescribeQuorum, Barrier, describe_quorum::handle),
     route!(DescribeCluster, Barrier, describe_cluster::handle),
     route!(DescribeProducers, Barrier, describe_producers::handle),
+    route!(ConsumerGroupHeartbeat, Barrier, consumer_group_heartbeat::handle),
+    route!(ConsumerGroupDescribe, Barrier, consumer_group_describe::handle),
     route!(ListConfigResources, Barrier, list_config_resources::handle),
     route!(DescribeTopicPartitions, Barrier, describe_topic_partitions::handle),
 ];

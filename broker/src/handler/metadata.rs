@@ -4,8 +4,8 @@
 //! (`auto.create.topics.enable`) and the request allow it; the answer then has them already, where Kafka has its clients ask
 //! again. From version 12 on topics may be asked for by id. Endpoints are those of the listener the request came through.
 //!
-//! Gaps: there is no authorizer, so everybody may do everything; internal topics are not made, since nothing would write
-//! to them; a cluster id or node id of another broker is told by ApiVersions (KIP-1242).
+//! Of the internal topics that of groups is made like others, in its own way. Gaps: there is no authorizer, so everybody may do
+//! everything; the other internal topics are not made, since nothing would write to them; a cluster id or node id of another broker is told by ApiVersions (KIP-1242).
 
 use std::collections::BTreeSet;
 
@@ -22,6 +22,7 @@ use walser_protocol::types::Uuid;
 
 use super::topics::{NamedTopic, is_internal};
 use super::{Frame, HandlerOutcome, RequestContext};
+use crate::driver::coordinator::OFFSETS_TOPIC;
 use crate::shard::Image;
 
 /// What a client may do with a topic where nothing forbids it: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
@@ -116,7 +117,13 @@ async fn create_missing(context: &RequestContext, names: &[String]) {
         .filter(|name| image.topic(name).is_none() && !is_internal(name) && validate_topic_name(name).is_ok())
         .map(|name| CreatableTopic::with_defaults(name))
         .collect();
-    if missing.is_empty() || !context.shard.broker_view(&image).boolean("auto.create.topics.enable") {
+    if !context.shard.broker_view(&image).boolean("auto.create.topics.enable") {
+        return;
+    }
+    if names.iter().any(|name| name == OFFSETS_TOPIC) {
+        context.create_offsets_topic().await;
+    }
+    if missing.is_empty() {
         return;
     }
     let command = Command::CreateTopics(CreateTopics { topics: missing, validate_only: false });

@@ -8,10 +8,11 @@ use walser_machine::metadata::image::TopicImage;
 use walser_protocol::ErrorCode;
 use walser_protocol::types::Uuid;
 
+use crate::driver::coordinator::OFFSETS_TOPIC;
 use crate::driver::partition::PartitionId;
 
 /// Topics of coordinators: clients may read them, and only Kafka's own admin client may write to them.
-pub const INTERNAL_TOPICS: [&str; 3] = ["__consumer_offsets", "__share_group_state", "__transaction_state"];
+pub const INTERNAL_TOPICS: [&str; 3] = [OFFSETS_TOPIC, "__share_group_state", "__transaction_state"];
 
 /// The client id that may write to internal topics.
 pub const ADMIN_CLIENT_ID: &str = "__admin_client";

@@ -3,6 +3,7 @@
 
 mod admin;
 mod configs;
+mod groups;
 mod hostile;
 mod reads;
 mod records;
@@ -67,12 +68,21 @@ pub struct Case<'w> {
     pub expect: Expect,
 }
 
-/// How often each key comes in a thousand.
-const WEIGHTS: [(Option<ApiKey>, u64); 22] = [
+/// How often each key comes, in parts of them all.
+const WEIGHTS: [(Option<ApiKey>, u64); 35] = [
     (Some(ApiKey::Produce), 190),
     (Some(ApiKey::Fetch), 180),
     (Some(ApiKey::ListOffsets), 80),
     (Some(ApiKey::Metadata), 70),
+    (Some(ApiKey::OffsetCommit), 60),
+    (Some(ApiKey::OffsetFetch), 60),
+    (Some(ApiKey::FindCoordinator), 25),
+    (Some(ApiKey::JoinGroup), 40),
+    (Some(ApiKey::Heartbeat), 20),
+    (Some(ApiKey::LeaveGroup), 25),
+    (Some(ApiKey::SyncGroup), 25),
+    (Some(ApiKey::DescribeGroups), 30),
+    (Some(ApiKey::ListGroups), 25),
     (Some(ApiKey::ApiVersions), 30),
     (Some(ApiKey::CreateTopics), 70),
     (Some(ApiKey::DeleteTopics), 25),
@@ -84,10 +94,14 @@ const WEIGHTS: [(Option<ApiKey>, u64); 22] = [
     (Some(ApiKey::AlterReplicaLogDirs), 15),
     (Some(ApiKey::DescribeLogDirs), 20),
     (Some(ApiKey::CreatePartitions), 30),
+    (Some(ApiKey::DeleteGroups), 25),
     (Some(ApiKey::IncrementalAlterConfigs), 50),
+    (Some(ApiKey::OffsetDelete), 20),
     (Some(ApiKey::DescribeQuorum), 15),
     (Some(ApiKey::DescribeCluster), 20),
     (Some(ApiKey::DescribeProducers), 25),
+    (Some(ApiKey::ConsumerGroupHeartbeat), 40),
+    (Some(ApiKey::ConsumerGroupDescribe), 15),
     (Some(ApiKey::ListConfigResources), 15),
     (Some(ApiKey::DescribeTopicPartitions), 30),
     (None, 30),
@@ -119,6 +133,15 @@ impl Case<'_> {
             ApiKey::Fetch => self.fetch(),
             ApiKey::ListOffsets => self.list_offsets(),
             ApiKey::Metadata => self.metadata(),
+            ApiKey::OffsetCommit => self.offset_commit(),
+            ApiKey::OffsetFetch => self.offset_fetch(),
+            ApiKey::FindCoordinator => self.find_coordinator(),
+            ApiKey::JoinGroup => self.join_group(),
+            ApiKey::Heartbeat => self.heartbeat(),
+            ApiKey::LeaveGroup => self.leave_group(),
+            ApiKey::SyncGroup => self.sync_group(),
+            ApiKey::DescribeGroups => self.describe_groups(),
+            ApiKey::ListGroups => self.list_groups(),
             ApiKey::ApiVersions => self.api_versions(),
             ApiKey::CreateTopics => self.create_topics(),
             ApiKey::DeleteTopics => self.delete_topics(),
@@ -130,10 +153,14 @@ impl Case<'_> {
             ApiKey::AlterReplicaLogDirs => self.alter_replica_log_dirs(),
             ApiKey::DescribeLogDirs => self.describe_log_dirs(),
             ApiKey::CreatePartitions => self.create_partitions(),
+            ApiKey::DeleteGroups => self.delete_groups(),
             ApiKey::IncrementalAlterConfigs => self.incremental_alter_configs(),
+            ApiKey::OffsetDelete => self.offset_delete(),
             ApiKey::DescribeQuorum => self.describe_quorum(),
             ApiKey::DescribeCluster => self.describe_cluster(),
             ApiKey::DescribeProducers => self.describe_producers(),
+            ApiKey::ConsumerGroupHeartbeat => self.consumer_group_heartbeat(),
+            ApiKey::ConsumerGroupDescribe => self.consumer_group_describe(),
             ApiKey::ListConfigResources => self.list_config_resources(),
             ApiKey::DescribeTopicPartitions => self.describe_topic_partitions(),
             _ => None,

@@ -4,7 +4,7 @@ use super::tree::Tree;
 use super::world::World;
 
 /// More than this many masks would hide more than they excuse.
-pub const MASKS_MAX: usize = 40;
+pub const MASKS_MAX: usize = 50;
 
 /// What a mask does to the two values of a field before they are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum Kind {
     ProducerId,
     /// Compared: which of the sessions opened it is.
     SessionId,
+    /// Compared: what stands before the UUID, where there is one at its end.
+    MemberId,
     /// Compared: that it is the broker's own.
     OwnPort,
     OwnClusterId,
@@ -56,6 +58,7 @@ pub fn all() -> Vec<Mask> {
     let masks = vec![
         mask("*.topic_id", Kind::TopicId, "topic ids are random (KIP-516)"),
         mask("*.producer_id", Kind::ProducerId, "ids come from blocks handed out by each cluster on its own (KIP-360)"),
+        mask("JoinGroup.member_id", Kind::MemberId, "the broker chooses them (KIP-394)"),
         mask("Fetch.session_id", Kind::SessionId, "session ids are random (KIP-227)"),
         mask("*.port", Kind::OwnPort, "each broker listens on a port of its own"),
         mask("*.cluster_id", Kind::OwnClusterId, "cluster ids are random (KIP-78)"),
@@ -94,6 +97,13 @@ pub fn all() -> Vec<Mask> {
             Kind::Ignore,
             "the controller's listener is each broker's own affair (KIP-853)",
         ),
+        mask("OffsetFetch.topics", Kind::Unordered(&["name"]), hash_order),
+        mask("OffsetFetch.topics[].partitions", Kind::Unordered(&["partition_index"]), hash_order),
+        mask("OffsetFetch.groups[].topics", Kind::Unordered(&["name", "topic_id"]), hash_order),
+        mask("OffsetFetch.groups[].topics[].partitions", Kind::Unordered(&["partition_index"]), hash_order),
+        mask("OffsetDelete.topics", Kind::Unordered(&["name"]), hash_order),
+        mask("*.groups", Kind::Unordered(&["group_id"]), hash_order),
+        mask("DeleteGroups.results", Kind::Unordered(&["group_id"]), hash_order),
         mask("ListConfigResources.config_resources", Kind::Unordered(&["resource_type", "resource_name"]), hash_order),
         mask("*.active_producers", Kind::Unordered(&["producer_id"]), hash_order),
         mask("*.log_append_time_ms", Kind::Clock, "the broker's clock at the append (KIP-32)"),
@@ -200,6 +210,10 @@ fn common(kind: Kind, world: &World, side: usize, text: &str) -> Option<String> 
         Kind::ProducerId => {
             let index = world.producers.iter().position(|ids| ids[side].to_string() == text)?;
             Some(format!("producer {index}"))
+        }
+        Kind::MemberId => {
+            let (prefix, uuid) = text.trim_end_matches('"').split_at_checked(text.len().checked_sub(1 + 36)?)?;
+            uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-').then(|| prefix.to_owned())
         }
         Kind::SessionId => {
             let index = world.sessions.iter().position(|session| session.ids[side].to_string() == text)?;

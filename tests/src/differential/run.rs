@@ -12,7 +12,9 @@ use walser_protocol::api::SERVED;
 use walser_protocol::messages::api_versions::ApiVersionsRequest;
 use walser_protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use walser_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use walser_protocol::messages::find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
 use walser_protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use walser_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse};
 use walser_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
 };
@@ -129,6 +131,7 @@ impl Differential {
     /// Sends `count` requests to both.
     pub fn run(&mut self, seed: u64, count: u64) -> Result<(), ClientError> {
         self.warm_up()?;
+        self.warm_up_groups()?;
         self.learn_topics()?;
         let mut sent = 0;
         for step in 0.. {
@@ -175,6 +178,34 @@ impl Differential {
                     break;
                 }
                 thread::sleep(SETTLE_PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Kafka makes the topic of groups when the first coordinator is looked for, and has its coordinators a moment later.
+    fn warm_up_groups(&mut self) -> Result<(), ClientError> {
+        for side in [0, 1] {
+            let deadline = Instant::now() + SETTLE;
+            loop {
+                let request =
+                    FindCoordinatorRequest { coordinator_keys: vec!["g0"], ..FindCoordinatorRequest::default() };
+                let answer = self.call(side, ApiKey::FindCoordinator, 4, &request)?;
+                let found = FindCoordinatorResponse::decode(&mut answer.reader(), 4)?;
+                let is_found = found.coordinators.iter().all(|coordinator| coordinator.error_code == 0);
+                let answer = self.call(side, ApiKey::ListGroups, 4, &ListGroupsRequest::default())?;
+                let is_loaded = ListGroupsResponse::decode(&mut answer.reader(), 4)?.error_code == 0;
+                if (is_found && is_loaded) || Instant::now() > deadline {
+                    break;
+                }
+                thread::sleep(SETTLE_PAUSE);
+            }
+        }
+        let (oracle, tested) = (self.topics(0, true)?, self.topics(1, true)?);
+        for (name, partition_count, id) in oracle {
+            if let Some((_, _, other)) = tested.iter().find(|(other, _, _)| *other == name) {
+                let topic = Topic { name: Box::leak(name.into_boxed_str()), partition_count, ids: [id, *other] };
+                self.world.internal.push(topic);
             }
         }
         Ok(())
@@ -382,7 +413,7 @@ impl Differential {
         let has_differed = self.tallies.get("topics").is_some_and(|tally| tally.differing > 0);
         let deadline = Instant::now() + if has_differed { Duration::ZERO } else { SETTLE };
         let (mut oracle, mut tested) = loop {
-            let (oracle, tested) = (self.topics(0)?, self.topics(1)?);
+            let (oracle, tested) = (self.topics(0, false)?, self.topics(1, false)?);
             if shape(&oracle) == shape(&tested) || Instant::now() > deadline {
                 break (oracle, tested);
             }
@@ -415,15 +446,15 @@ impl Differential {
         Ok(())
     }
 
-    /// Name, partitions and id of every topic, by name.
-    fn topics(&mut self, side: usize) -> Result<Vec<(String, i32, Uuid)>, ClientError> {
+    /// Name, partitions and id of every topic, by name: of clients, or of brokers.
+    fn topics(&mut self, side: usize, is_internal: bool) -> Result<Vec<(String, i32, Uuid)>, ClientError> {
         let answer =
             self.call(side, ApiKey::Metadata, 12, &MetadataRequest { topics: None, ..MetadataRequest::default() })?;
         let metadata = MetadataResponse::decode(&mut answer.reader(), 12)?;
         let mut topics: Vec<_> = metadata
             .topics
             .iter()
-            .filter(|topic| !topic.is_internal)
+            .filter(|topic| topic.is_internal == is_internal)
             .map(|topic| {
                 let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
                 (topic.name.unwrap_or_default().to_owned(), count, topic.topic_id)
@@ -606,6 +637,12 @@ fn reads(key: Option<ApiKey>) -> bool {
                 | ApiKey::AlterConfigs
                 | ApiKey::IncrementalAlterConfigs
                 | ApiKey::InitProducerId
+                | ApiKey::OffsetCommit
+                | ApiKey::OffsetDelete
+                | ApiKey::JoinGroup
+                | ApiKey::LeaveGroup
+                | ApiKey::DeleteGroups
+                | ApiKey::ConsumerGroupHeartbeat
         )
     )
 }

@@ -29,6 +29,8 @@ pub struct Session {
 #[derive(Debug, Default)]
 pub struct World {
     pub topics: Vec<Topic>,
+    /// Those that brokers make for themselves.
+    pub internal: Vec<Topic>,
     /// Ids of topics that are no more.
     pub deleted: Vec<Pair<Uuid>>,
     pub producers: Vec<Pair<i64>>,
@@ -52,7 +54,7 @@ impl World {
     pub fn common_name(&self, side: usize, text: &str) -> Option<String> {
         let named: Uuid = text.parse().ok()?;
         let id = |ids: &Pair<Uuid>| ids[side] == named;
-        if let Some(topic) = self.topics.iter().find(|topic| id(&topic.ids)) {
+        if let Some(topic) = self.topics.iter().chain(&self.internal).find(|topic| id(&topic.ids)) {
             return Some(format!("id of {}", topic.name));
         }
         self.deleted.iter().position(id).map(|index| format!("id of deleted topic {index}"))
