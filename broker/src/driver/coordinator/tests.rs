@@ -130,7 +130,7 @@ impl World {
             },
             metrics: Arc::default(),
         };
-        let boot = Boot { is_start: true, dirs: left.collect(), moves: settled.moves };
+        let boot = Boot { is_start: true, dirs: left.collect(), moves: settled.moves, held: settled.held };
         let partitions = Partitions::new(self.runtime.clone(), settings);
         self.runtime.spawn(Rc::clone(&partitions.timer).run());
         partitions.open_all(&self.image, &boot, placing.homes(), &EveryPartition).await;
