@@ -27,7 +27,7 @@ use super::listener::ListenerInfo;
 use super::response_queue::{ResponseQueue, SlotId};
 use crate::handler::dispatch::{self, Ordering};
 use crate::handler::{CloseReason, HandlerOutcome};
-use crate::shard::runtime::{self, SCRATCH_BYTES, Stream};
+use crate::shard::runtime::{self, SCRATCH_BYTES, SEND_BYTES_MAX, Stream};
 use crate::shard::watchdog::Doing;
 use crate::shard::{SLICE, Shard};
 
@@ -401,6 +401,9 @@ impl Connection {
                     return;
                 }
                 self.info.last_progress.set(self.shard.runtime.now());
+                if batch.len_bytes > SEND_BYTES_MAX {
+                    self.shard.governor.next_piece().await;
+                }
             }
             self.shard.metrics.sent_bytes.add(batch.len_bytes as u64);
             self.info.queue.batch_sent(batch.len_bytes);

@@ -36,6 +36,8 @@ const IO_MEMORY_BYTES: usize = 4 << 20;
 const BLOCKING_THREADS: usize = 2;
 /// Writes and flushes of one executor that the kernel works at side by side where they would block.
 const HELPERS_MAX: u32 = 16;
+/// Handed to one send. The kernel copies it, and on one machine receives it, too, before anything else is done.
+pub const SEND_BYTES_MAX: usize = 256 << 10;
 /// Segments handed to one send; the kernel takes 1024, but 64 already fill a socket buffer.
 const SEND_SEGMENTS_MAX: usize = 64;
 /// Small requests are received here, whatever connection they come from: a connection that waits holds no buffer.
@@ -315,13 +317,19 @@ impl Stream {
         .await
     }
 
-    /// Sends as much as the socket takes at once and removes it from the front of `segments`, which must not be empty.
+    /// Sends as much as the socket takes at once, at most [`SEND_BYTES_MAX`], and removes it from the front of `segments`,
+    /// which must not be empty.
     pub async fn send(&self, segments: &mut VecDeque<Bytes>) -> io::Result<usize> {
         let sent = poll_fn(|context| {
             let mut slices = [IoSlice::new(&[]); SEND_SEGMENTS_MAX];
-            let count = segments.len().min(SEND_SEGMENTS_MAX);
+            let (mut count, mut room) = (0, SEND_BYTES_MAX);
             for (slice, segment) in slices.iter_mut().zip(segments.iter()) {
-                *slice = IoSlice::new(segment);
+                if room == 0 {
+                    break;
+                }
+                let piece = &segment[..segment.len().min(room)];
+                *slice = IoSlice::new(piece);
+                (count, room) = (count + 1, room - piece.len());
             }
             let mut stream = self.inner.borrow_mut();
             Pin::new(&mut *stream).poll_write_vectored(context, &slices[..count])

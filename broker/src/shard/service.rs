@@ -140,7 +140,7 @@ async fn serve(shard: Rc<Shard>, request: ShardRequest) -> ShardReply {
             ShardReply::ImageApplied
         }
         ShardRequest::Produce(request) => {
-            let _awaited = shard.governor.await_foreground();
+            let _awaited = shard.governor.await_foreground(request.sent_bytes());
             ShardReply::Produced(shard.partitions.produce(request).await)
         }
         ShardRequest::Fetch(request) => ShardReply::Fetched(shard.partitions.fetch(request).await),

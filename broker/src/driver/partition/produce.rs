@@ -31,6 +31,17 @@ pub struct ProduceShard {
     pub parts: Vec<ProducePart>,
 }
 
+impl ProduceShard {
+    /// Bytes of batches, as they came.
+    pub fn sent_bytes(&self) -> usize {
+        let of = |part: &ProducePart| match &part.records {
+            Records::Sent(bytes) => bytes.len(),
+            Records::Checked { sent_bytes, .. } => *sent_bytes,
+        };
+        self.parts.iter().map(of).sum()
+    }
+}
+
 /// The batch of one partition.
 #[derive(Debug)]
 pub struct ProducePart {
