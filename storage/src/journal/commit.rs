@@ -30,7 +30,8 @@ pub struct JournalOptions {
     pub dir: PathBuf,
     /// Bytes of records that are kept at most; appends wait beyond it.
     pub live_bytes_max: u64,
-    /// Bytes of batches that are not in segments yet, of all logs; appends wait beyond it.
+    /// Bytes of batches that are not in segments yet, of all logs; appends wait beyond it. At most a quarter of what the
+    /// journal keeps counts: otherwise one commit could fill it.
     pub staged_bytes_max: usize,
     /// Batches of this length and more go straight into their segment.
     pub batch_bytes_max: usize,
@@ -131,7 +132,9 @@ impl<D: Disk, R: Runtime> Journal<D, R> {
     ///
     /// # Errors
     /// When a file cannot be made, or when the directory holds records.
-    pub async fn open(disk: D, runtime: R, options: JournalOptions) -> Result<Self, JournalError> {
+    pub async fn open(disk: D, runtime: R, mut options: JournalOptions) -> Result<Self, JournalError> {
+        let staged_bytes_max = usize::try_from(options.live_bytes_max / 4).unwrap_or(usize::MAX);
+        options.staged_bytes_max = options.staged_bytes_max.min(staged_bytes_max);
         let file_bytes = (options.live_bytes_max / FILES).next_multiple_of(BLOCK_BYTES).max(BLOCK_BYTES);
         let wal_options = WalOptions {
             dir: options.dir.clone(),
@@ -339,8 +342,10 @@ impl<D: Disk, R: Runtime> JournalHandle<D, R> {
 impl<D: Disk, R: Runtime> Inner<D, R> {
     fn has_room(&self, batch_bytes: usize) -> bool {
         let staged = self.staged_bytes.get();
+        // What is in the file that is written can be let go of once there is another one, for which somebody has to append.
+        let is_all_current = self.wal.older_through() == 0;
         let has_room = (staged == 0 || staged + batch_bytes <= self.options.staged_bytes_max)
-            && (self.is_held.get() || self.wal.live_bytes() < self.options.live_bytes_max);
+            && (self.is_held.get() || is_all_current || self.wal.live_bytes() < self.options.live_bytes_max);
         match self.wal.check_append(batch_bytes + HEAD_BYTES) {
             Ok(()) => has_room,
             Err(WalError::QueueFull { .. }) => false,

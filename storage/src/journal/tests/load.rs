@@ -1,6 +1,7 @@
 //! More than the journal may hold: who waits, and for how long.
 
 use super::*;
+use crate::journal::record::{Roll, Standing};
 use crate::runtime::channel::Gate;
 
 /// What a run under load has shown.
@@ -113,6 +114,20 @@ fn producers_faster_than_the_disk_wait_and_go_on() {
     }
 }
 
+#[test]
+fn one_commit_leaves_the_journal_room() {
+    // Rule: however much may wait in memory, what waits for one commit is a part of what the journal may keep; it used to fill
+    // all of it, and there was no older file to let go of.
+    let shape = Shape { partitions: 6, live_bytes_max: 64 << 10, staged_bytes_max: 300 << 10, ..Shape::default() };
+    let load = Load { batches: 60, batch_bytes_max: 3000, in_flight: 60, pause_us: 0 };
+    for seed in seeds(10) {
+        let seen = run(seed, shape, load);
+        assert!(seen.staged_bytes_max.get() <= 16 << 10, "seed {seed}: {seen:?}");
+        assert_eq!(seen.appended.get(), 360);
+        assert!(seen.longest_wait.get() < Duration::from_millis(500), "seed {seed}: {seen:?}");
+    }
+}
+
 /// Appends to a log, one after the other, and how many of them in time.
 fn append_in_time(world: &World, log: &SimulatedLog, history: &mut History, prng: &mut Prng, count: u32) -> u32 {
     let appended = Cell::new(0);
@@ -165,5 +180,27 @@ fn a_log_that_failed_does_not_stop_the_others() {
             assert_eq!(append_in_time(&world, &running.logs[0], &mut histories[0], &mut prng, 100), 100);
             assert!(running.journal.take_commit_count() > 50, "after {commits}");
         }
+    }
+}
+
+#[test]
+fn a_commit_as_large_as_the_journal_keeps_nobody_waiting() {
+    // Rule: where the file that is written holds all that the journal may keep and no older one can go, appends go on: with
+    // them come other files, and that one goes.
+    for before in [0, 3] {
+        let shape = Shape { live_bytes_max: 64 << 10, ..Shape::default() };
+        let world = World::new(2, shape);
+        let running = world.start_anew();
+        let (mut prng, mut history) = (Prng::new(2), History::default());
+        assert_eq!(append_in_time(&world, &running.logs[0], &mut history, &mut prng, before), before);
+        let standing = Standing { topic_id: TOPIC_ID, partition: 0, needs_from: 1, end_offset: 0 };
+        let roll = Roll { shard_count: 1, as_of: 1, standings: vec![standing; 2500] };
+        let wal = &running.journal.inner.wal;
+        let sequence = wal.append(roll.encode()).expect("no fault");
+        world.runtime.block_on(wal.committed(sequence)).expect("no fault");
+        assert!(running.journal.live_bytes() >= shape.live_bytes_max);
+        assert_eq!(append_in_time(&world, &running.logs[0], &mut history, &mut prng, 100), 100, "{before} before");
+        world.sleep(Duration::from_secs(3));
+        assert!(running.journal.live_bytes() < shape.live_bytes_max, "{before} before");
     }
 }
