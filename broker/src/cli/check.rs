@@ -13,6 +13,7 @@ use walser_protocol::types::Uuid;
 use walser_storage::check::repair::{forget_ends, repair_partition};
 use walser_storage::check::{Event, Finding, Report, Topics, check};
 use walser_storage::checkpoint::read_file;
+use walser_storage::data_dir::moved::Stage;
 use walser_storage::data_dir::plan::{Decision, KnownTopic, plan_directories};
 use walser_storage::data_dir::{DataDir, DataDirError, DirLock, META_PROPERTIES_FILE, MetaProperties};
 use walser_storage::disk::Disk;
@@ -266,6 +267,12 @@ impl<D: Disk, R: Runtime> Tool<D, R> {
         let mut left = 0;
         for partition in report.damaged {
             let name = &partition.dir.dir_name.clone();
+            if let Some(topic_id) = partition.dir.topic_id.filter(|_| partition.dir.copying_to.is_some())
+                && partition.dir.moved_to.is_none()
+            {
+                // Its segments are about to become others.
+                data_dir.write_stage(name, topic_id, Stage::Alone).await.map_err(failed)?;
+            }
             match repair_partition(data_dir, &self.runtime, partition).await {
                 Ok(repaired) => {
                     for path in &repaired.rebuilt {

@@ -46,7 +46,7 @@ pub mod dirs;
 mod moved;
 
 use dirs::DirsError;
-use moved::settle_moved;
+use moved::{copying, forget_copies, settle_moved};
 
 /// The metadata log's place in the data directory.
 pub const QUORUM_DIR: &str = "quorum";
@@ -194,7 +194,8 @@ pub async fn settle_all<D: Disk, R: Runtime>(
     let mut homes = find_homes(&found, &known, log_dirs)?;
     let held = held(&found, &known, &homes);
     report_held(log_dirs, &found, &held);
-    let (mut moves, useless) = find_moves(&found, &known, &homes);
+    let (mut moves, useless) = find_moves(&found, &known, &homes, |dir| log_dirs.dir(dir).id());
+    let copying = copying(&found, &homes);
     for (index, data_dir) in &dirs {
         for (_, name) in useless.iter().filter(|(dir, _)| dir == index) {
             tracing::info!(directory = name, "a copy that is of no use removed");
@@ -231,6 +232,7 @@ pub async fn settle_all<D: Disk, R: Runtime>(
     settled.homes = homes;
     settled.held = held;
     settled.moves = moves;
+    forget_copies(log_dirs, &mut settled, copying).await?;
     Ok(settled)
 }
 

@@ -63,14 +63,22 @@ pub fn find_homes(
     Ok(homes)
 }
 
-/// Copies under way, of replicas that are in other directories, and directories of copies that are of no use.
+/// Copies under way, of replicas that are in other directories and say so, and directories of copies that are of no use. `id_of`
+/// gives the id of a data directory that is online.
 pub fn find_moves(
     found: &FoundDirs,
     known: &BTreeMap<Uuid, KnownTopic>,
     homes: &Homes,
+    id_of: impl Fn(LogDirIndex) -> Uuid,
 ) -> (BTreeMap<PartitionId, FoundMove>, Vec<(LogDirIndex, String)>) {
     let by_name = by_name(known);
     let (mut moves, mut useless) = (BTreeMap::new(), Vec::new());
+    let is_said = |id: PartitionId, home: LogDirIndex, dir, copy: &str| {
+        let mut in_home = found.get(&home).into_iter().flatten();
+        let replica = in_home.find(|found| partition_of(found, &by_name, known) == Some(id));
+        let to = replica.and_then(|found| found.copying_to.as_ref());
+        to.is_some_and(|to| to.directory_id == id_of(dir) && to.copy == copy)
+    };
     for (dir, found) in found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found))) {
         if found.name.kind != DirKind::Future {
             continue;
@@ -79,7 +87,7 @@ pub fn find_moves(
         match id.map(|id| (id, homes.get(&id))) {
             // Where the replica is not there, its copy may still be of use once it is.
             Some((_, None)) => {}
-            Some((id, Some(home))) if *home != dir && !moves.contains_key(&id) => {
+            Some((id, Some(home))) if is_said(id, *home, dir, &found.dir_name) => {
                 moves.insert(id, FoundMove { to: dir, dir_name: found.dir_name.clone() });
             }
             Some(_) | None => useless.push((dir, found.dir_name.clone())),
@@ -283,6 +291,7 @@ impl Placing {
 mod tests {
     use std::collections::BTreeSet;
 
+    use walser_storage::data_dir::moved::MovedTo;
     use walser_storage::data_dir::partition::parse_dir_name;
 
     use super::*;
@@ -305,7 +314,14 @@ mod tests {
 
     fn found(name: &str, topic_id: Option<u8>, has_data: bool) -> FoundDir {
         let topic_id = topic_id.map(|number| Uuid::from_bytes([number; 16]));
-        FoundDir { dir_name: name.to_owned(), name: parse_dir_name(name).unwrap(), topic_id, has_data, moved_to: None }
+        FoundDir {
+            dir_name: name.to_owned(),
+            name: parse_dir_name(name).unwrap(),
+            topic_id,
+            has_data,
+            moved_to: None,
+            copying_to: None,
+        }
     }
 
     fn known() -> BTreeMap<Uuid, KnownTopic> {
@@ -332,16 +348,23 @@ mod tests {
         // Rule: one copy of each replica, in another directory than that; what is of no use is named, and what may be of use once a
         // replica is there again is left alone.
         let future = |name: &str| format!("{name}.{}-future", "1".repeat(32));
-        let in_a = vec![found("t-0", Some(1), true), found(&future("t-0"), Some(1), true)];
+        let dir_id = |dir: LogDirIndex| Uuid::from_bytes([u8::try_from(dir.index()).unwrap() + 20; 16]);
+        let mut replica = found("t-0", Some(1), true);
+        replica.copying_to = Some(MovedTo { directory_id: dir_id(dir(1)), copy: future("t-0") });
+        let in_a = vec![replica, found(&future("t-0"), Some(1), true)];
         let in_b = vec![found(&future("t-0"), Some(1), true), found(&future("t-1"), Some(1), true)];
         let in_c = vec![found(&future("t-0"), Some(1), true), found(&future("u-0"), Some(2), true)];
         let found = FoundDirs::from([(dir(0), in_a), (dir(1), in_b), (dir(2), in_c)]);
         let homes = find_homes(&found, &known(), &dirs()).unwrap();
-        let (moves, useless) = find_moves(&found, &known(), &homes);
+        let (moves, useless) = find_moves(&found, &known(), &homes, dir_id);
         let copy = FoundMove { to: dir(1), dir_name: future("t-0") };
         assert_eq!(moves, BTreeMap::from([(id(1, 0), copy)]));
         let names = [(dir(0), future("t-0")), (dir(2), future("t-0")), (dir(2), future("u-0"))];
         assert_eq!(useless, names);
+        let mut found = found;
+        found.get_mut(&dir(0)).unwrap()[0].copying_to = None;
+        let (moves, useless) = find_moves(&found, &known(), &homes, dir_id);
+        assert_eq!((moves.len(), useless.len()), (0, 4), "the replica knows of none");
     }
 
     #[test]

@@ -5,10 +5,14 @@
 //! ```text
 //! version: 0
 //! topic_id: <id>
-//! moved_to: <directory.id of the other data directory> <name of the copy's directory there>
+//! copying_to: <directory.id of the other data directory> <name of the copy's directory there>
+//! moved_to: <the same>
 //! ```
+//! The first of the two lines is there as long as the copy is that of this log: a start that does not find the copy takes it back, and
+//! whatever the copy has is of no use from then on, because nobody knows any more what becomes of the log's segments.
+//!
 //! A copy's name is used once. While a directory of that name is there the copy has not got the partition's name, and the original is
-//! the replica. Otherwise it has, wherever it went since. Taking the line back is cutting it off, which needs no room.
+//! the replica. Otherwise it has, wherever it went since. Taking lines back is cutting them off, which needs no room.
 
 use std::path::Path;
 
@@ -20,9 +24,10 @@ use crate::checkpoint::{read_file, replace_file, sync_dir};
 use crate::disk::{Disk, File, OpenMode};
 use crate::error::DiskError;
 
-const MOVED_TO: &str = "moved_to: ";
+const COPYING_TO: &str = "copying_to:";
+const MOVED_TO: &str = "moved_to:";
 
-/// Where a partition's copy was to get its name.
+/// Where a partition's copy is, or was before it got its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedTo {
     /// Of the data directory; zero where it cannot be read.
@@ -31,16 +36,42 @@ pub struct MovedTo {
     pub copy: String,
 }
 
-impl MovedTo {
-    fn encode(&self) -> String {
-        format!("\n{MOVED_TO}{} {}", self.directory_id, self.copy)
+/// How far a replica is on its way to another data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage<'a> {
+    /// It is on no way.
+    Alone,
+    Copying(&'a MovedTo),
+    /// Its copy is the replica as soon as it has the name.
+    Moved(&'a MovedTo),
+}
+
+impl Stage<'_> {
+    fn encode(self, topic_id: Uuid) -> String {
+        let head = encode_metadata(topic_id);
+        let line = |key, MovedTo { directory_id, copy }: &MovedTo| format!("\n{key} {directory_id} {copy}");
+        match self {
+            Self::Alone => head,
+            Self::Copying(to) => head + &line(COPYING_TO, to),
+            Self::Moved(to) => head + &line(COPYING_TO, to) + &line(MOVED_TO, to),
+        }
     }
 }
 
-/// What the content of `partition.metadata` says. A line that is damaged names no directory that there is.
+/// Where `partition.metadata` says that the copy is.
+pub fn decode_copying_to(content: &[u8]) -> Option<MovedTo> {
+    decode(content, COPYING_TO)
+}
+
+/// Where `partition.metadata` says that the partition was moved to.
 pub fn decode_moved_to(content: &[u8]) -> Option<MovedTo> {
+    decode(content, MOVED_TO)
+}
+
+/// A line that is damaged names no directory that there is.
+fn decode(content: &[u8], key: &str) -> Option<MovedTo> {
     let text = String::from_utf8_lossy(content);
-    let line = text.lines().skip(2).find_map(|line| line.strip_prefix(MOVED_TO.trim_end()))?;
+    let line = text.lines().skip(2).find_map(|line| line.strip_prefix(key))?;
     let read = line.strip_prefix(' ').and_then(|line| line.split_once(' '));
     let read = read.and_then(|(id, copy)| Some(MovedTo { directory_id: id.parse().ok()?, copy: copy.to_owned() }));
     Some(read.unwrap_or_else(|| MovedTo { directory_id: Uuid::ZERO, copy: String::new() }))
@@ -53,15 +84,10 @@ impl<D: Disk> DataDir<D> {
         Ok(content.as_deref().and_then(decode_moved_to))
     }
 
-    /// Has a partition's directory say so, or that it was not moved; durable when this returns. After an error it may say either.
-    pub async fn write_moved_to(
-        &self,
-        dir_name: &str,
-        topic_id: Uuid,
-        moved_to: Option<&MovedTo>,
-    ) -> Result<(), DiskError> {
+    /// Has a partition's directory say how far it is; durable when this returns. After an error it may say what it said before.
+    pub async fn write_stage(&self, dir_name: &str, topic_id: Uuid, stage: Stage<'_>) -> Result<(), DiskError> {
         let path = self.metadata_path(dir_name);
-        let wanted = encode_metadata(topic_id) + &moved_to.map(MovedTo::encode).unwrap_or_default();
+        let wanted = stage.encode(topic_id);
         let found = read_file(&self.disk, &path).await?.unwrap_or_default();
         if !found.starts_with(wanted.as_bytes()) {
             return replace_file(&self.disk, &path, wanted.as_bytes()).await;
@@ -99,10 +125,13 @@ mod tests {
         runtime.block_on(async {
             disk.create_dir_all(Path::new("/data/t-0")).await.unwrap();
             let data_dir = DataDir::at(disk.clone(), "/data");
-            for wanted in [None, Some(&moved_to), Some(&moved_to), None, None] {
-                data_dir.write_moved_to("t-0", topic_id, wanted).await.unwrap();
-                assert_eq!(data_dir.read_moved_to("t-0").await.unwrap().as_ref(), wanted);
+            let (copying, moved) = (Stage::Copying(&moved_to), Stage::Moved(&moved_to));
+            for stage in [Stage::Alone, copying, moved, moved, copying, moved, Stage::Alone, Stage::Alone] {
+                data_dir.write_stage("t-0", topic_id, stage).await.unwrap();
+                let is_moved = data_dir.read_moved_to("t-0").await.unwrap().as_ref() == Some(&moved_to);
+                assert_eq!(is_moved, stage == moved);
                 let content = disk.peek(Path::new("/data/t-0/partition.metadata")).unwrap();
+                assert_eq!(decode_copying_to(&content).is_some(), stage != Stage::Alone);
                 assert_eq!(decode_metadata(&content), Some(topic_id));
             }
         });

@@ -21,7 +21,7 @@ use crate::runtime::side_by_side::side_by_side;
 use crate::segment::LOG_SUFFIX;
 
 use super::DataDir;
-use super::moved::{MovedTo, decode_moved_to};
+use super::moved::{MovedTo, decode_copying_to, decode_moved_to};
 
 pub const PARTITION_METADATA_FILE: &str = "partition.metadata";
 pub const DELETE_SUFFIX: &str = "-delete";
@@ -64,6 +64,8 @@ pub struct FoundDir {
     pub has_data: bool,
     /// Where the partition is, unless the copy there has not got its name.
     pub moved_to: Option<MovedTo>,
+    /// Where its copy is.
+    pub copying_to: Option<MovedTo>,
 }
 
 impl FoundDir {
@@ -235,7 +237,8 @@ impl<D: Disk> DataDir<D> {
             entries.iter().any(|entry| entry.name.ends_with(LOG_SUFFIX) && entry.len_bytes > 0)
         };
         let moved_to = metadata.as_deref().and_then(decode_moved_to);
-        Ok(FoundDir { dir_name, name, topic_id, has_data, moved_to })
+        let copying_to = metadata.as_deref().and_then(decode_copying_to);
+        Ok(FoundDir { dir_name, name, topic_id, has_data, moved_to, copying_to })
     }
 }
 

@@ -118,7 +118,8 @@ mod tests {
             (format!("a-0.{hex}-future"), Some(id(1)), true, Decision::Leave),
         ] {
             let parsed = parse_dir_name(&name).expect("a partition's name");
-            let found = FoundDir { dir_name: name.clone(), name: parsed, topic_id, has_data, moved_to: None };
+            let found =
+                FoundDir { dir_name: name.clone(), name: parsed, topic_id, has_data, moved_to: None, copying_to: None };
             assert_eq!(plan_directories(&[found], &known, || 0), [want], "{name} {topic_id:?} {has_data}");
         }
     }

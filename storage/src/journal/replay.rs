@@ -269,6 +269,7 @@ async fn mark_log<D: Disk>(
         topic_id: Some(topic_id),
         has_data: true,
         moved_to: None,
+        copying_to: None,
     });
     Ok(Some((mark, made)))
 }

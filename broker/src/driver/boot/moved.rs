@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use walser_protocol::types::Uuid;
 use walser_storage::data_dir::DataDir;
+use walser_storage::data_dir::moved::Stage;
 use walser_storage::data_dir::partition::{DELETE_SUFFIX, DirKind, FoundDir, aside_name};
 use walser_storage::data_dir::plan::KnownTopic;
 use walser_storage::disk::Disk;
 
-use super::{BootError, random_uuid, unless_offline};
+use super::{BootError, Settled, SettledDir, random_uuid, unless_offline};
 use crate::driver::homes::FoundDirs;
 use crate::driver::homes::moved::{Step, next_step};
+use crate::driver::partition::PartitionId;
+use crate::driver::partition::reconcile::Homes;
 use crate::log_dirs::{LogDirIndex, LogDirs};
 
 /// Takes step after step until there is none. `found` is what lies there afterwards; a directory that failed is not in it.
@@ -51,7 +54,8 @@ fn find<'a>(found: &'a mut FoundDirs, dir: LogDirIndex, dir_name: &str) -> Optio
 async fn stay<D: Disk>(data_dir: &DataDir<D>, moved: &mut FoundDir) -> Result<(), BootError> {
     let name = &moved.dir_name;
     if let Some(topic_id) = moved.topic_id {
-        data_dir.write_moved_to(name, topic_id, None).await?;
+        let stage = moved.copying_to.as_ref().map_or(Stage::Alone, Stage::Copying);
+        data_dir.write_stage(name, topic_id, stage).await?;
     }
     tracing::info!(directory = %data_dir.path().join(name).display(), "a replica that was about to be moved stays");
     moved.moved_to = None;
@@ -65,5 +69,44 @@ async fn leave<D: Disk>(data_dir: &DataDir<D>, moved: &mut FoundDir) -> Result<(
     tracing::info!(directory = %path.display(), "an old replica that was moved away is removed");
     data_dir.rename_partition_dir(&moved.dir_name, &aside).await?;
     (moved.name.kind, moved.dir_name, moved.moved_to) = (DirKind::Deleted, aside, None);
+    Ok(())
+}
+
+/// Directories of replicas that say they are being copied, by partition: with the name and what that is said of.
+pub type Copying = BTreeMap<PartitionId, (LogDirIndex, String)>;
+
+/// The replicas that say so.
+pub fn copying(found: &FoundDirs, homes: &Homes) -> Copying {
+    let mut copying = Copying::new();
+    for (id, home) in homes {
+        let is_its = |found: &&FoundDir| {
+            let is_said = found.copying_to.is_some() && found.moved_to.is_none();
+            is_said && found.topic_id == Some(id.topic_id.get()) && found.name.partition == id.index
+        };
+        let dirs = found.get(home).into_iter().flatten().filter(|found| found.name.kind == DirKind::Partition);
+        copying.extend(dirs.filter(is_its).map(|found| (*id, (*home, found.dir_name.clone()))));
+    }
+    copying
+}
+
+/// What is copied no more says so, before anything is appended to it.
+pub async fn forget_copies<D: Disk>(
+    log_dirs: &LogDirs,
+    settled: &mut Settled<D>,
+    copying: Copying,
+) -> Result<(), BootError> {
+    for (id, (dir, dir_name)) in copying {
+        let Some(SettledDir { data_dir, .. }) = settled.online.get(&dir).filter(|_| !settled.moves.contains_key(&id))
+        else {
+            continue;
+        };
+        tracing::info!(directory = %data_dir.path().join(&dir_name).display(), "a copy that is not there is given up");
+        let written = data_dir.write_stage(&dir_name, id.topic_id.get(), Stage::Alone).await.map_err(BootError::from);
+        if unless_offline(log_dirs, dir, written)?.is_none() {
+            settled.online.remove(&dir);
+            settled.homes.retain(|_, home| *home != dir);
+            settled.moves.retain(|id, copy| copy.to != dir && settled.homes.contains_key(id));
+        }
+    }
     Ok(())
 }

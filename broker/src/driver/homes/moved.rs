@@ -97,7 +97,14 @@ mod tests {
     fn found(name: &str, moved_to: Option<(u16, u8)>) -> FoundDir {
         let moved_to = moved_to.map(|(index, number)| MovedTo { directory_id: dir_id(index), copy: copy(number) });
         let name_parsed = parse_dir_name(name).unwrap();
-        FoundDir { dir_name: name.to_owned(), name: name_parsed, topic_id: Some(TOPIC_ID), has_data: true, moved_to }
+        FoundDir {
+            dir_name: name.to_owned(),
+            name: name_parsed,
+            topic_id: Some(TOPIC_ID),
+            has_data: true,
+            copying_to: moved_to.clone(),
+            moved_to,
+        }
     }
 
     #[test]

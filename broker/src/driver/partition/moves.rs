@@ -1,7 +1,8 @@
 //! Moving replicas from one log directory to another, as AlterReplicaLogDirs asks for (KIP-113, KIP-858).
 //!
 //! ```text
-//! 1  <topic>-<partition>.<id>-future is made in the other directory, durably: a start goes on from there
+//! 1  <topic>-<partition>.<id>-future is made in the other directory, and the old one says so, durably: a start that
+//!    finds both goes on from there
 //! 2  the log is copied while it is appended to and read, pass after pass, until little is left
 //! 3  appends wait; the rest is copied and flushed, and the checkpoints of the other directory know the log
 //! 4  the old directory says, durably, that it is not the replica once that copy has the partition's name
@@ -16,10 +17,13 @@
 //!
 //! | crash after | A | B | A and B | A only | B only |
 //! | --- | --- | --- | --- | --- | --- |
-//! | 1, 2, 3 | replica | copy | A serves, the move goes on | A serves | offline |
+//! | 1, 2, 3 | says it is copied | copy | A serves, the move goes on | A serves, and says so no more | offline |
 //! | 4 | says it was moved | copy | A serves, the move goes on | offline | offline |
 //! | 5, 6 | says it was moved | replica | B serves, A is removed | offline | B serves |
 //! | 7 | | replica | B serves | offline | B serves |
+//!
+//! A copy of which its replica says nothing is of no use, because segments of the replica may have become others since; a start
+//! that knows where the replica is removes it.
 //!
 //! From 3 to 5 nothing is acknowledged, and all is in the files of both: what A's journal has of the log is not needed. Without B it
 //! is not replayed into a new directory either (`walser_storage::journal::replay`). B's name is made durable once more before A is
@@ -39,7 +43,7 @@ use std::time::Duration;
 use futures_lite::future::or;
 use walser_protocol::ErrorCode;
 use walser_storage::compaction::throttle::Throttle;
-use walser_storage::data_dir::moved::MovedTo;
+use walser_storage::data_dir::moved::{MovedTo, Stage};
 use walser_storage::data_dir::partition::{dir_name, future_name};
 use walser_storage::disk::Disk;
 use walser_storage::error::{DiskError, OpenError};
@@ -73,8 +77,6 @@ pub struct Move {
     is_cancelled: Cell<bool>,
     /// It cannot be done, until somebody asks again or the next start.
     has_failed: Cell<bool>,
-    /// The old directory may say that the copy is the replica, although it is not.
-    is_said: Cell<bool>,
 }
 
 /// The moves of a shard.
@@ -142,7 +144,6 @@ impl Moves {
             progress: Rc::default(),
             is_cancelled: Cell::new(false),
             has_failed: Cell::new(false),
-            is_said: Cell::new(false),
         };
         self.by_id.borrow_mut().insert(id, Rc::new(next));
         self.wanted.notify_one();
@@ -332,7 +333,13 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         };
         match self.moves.find(id) {
             Some(known) if known.to == to && !known.has_failed.get() => return Ok(()),
-            Some(known) => self.give_up_move(&partition, &known).await,
+            Some(known) => {
+                if let Err(error) = self.say(&partition, Stage::Alone).await {
+                    tracing::warn!(topic = %partition.topic, partition = id.index, %error, "a move is not given up");
+                    return Err(ErrorCode::KafkaStorageError);
+                }
+                self.give_up_move(&partition, &known).await;
+            }
             None => {}
         }
         if partition.dir == to {
@@ -347,10 +354,19 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         getrandom::fill(&mut unique).map_err(|_| ErrorCode::UnknownServerError)?;
         let name = future_name(&partition.topic, id.index, u128::from_be_bytes(unique));
         let name = name.ok_or(ErrorCode::InvalidTopicException)?;
-        if let Err(error) = self.data_dir(to).create_future(&name, id.topic_id.get()).await {
+        let made = self.data_dir(to).create_future(&name, id.topic_id.get()).await;
+        let begun = match made.map_err(|error| (to, error)) {
+            Ok(()) => {
+                let copying_to = MovedTo { directory_id: self.settings.log_dirs.dir(to).id(), copy: name.clone() };
+                self.say(&partition, Stage::Copying(&copying_to)).await.map_err(|error| (partition.dir, error))
+            }
+            Err(error) => Err(error),
+        };
+        // What was made of the copy the next start removes.
+        if let Err((dir, error)) = begun {
             tracing::warn!(topic = %partition.topic, partition = id.index, %error, "replica is not moved");
             if !error.is_refusal() {
-                self.settings.log_dirs.dir(to).fail(&error.to_string());
+                self.settings.log_dirs.dir(dir).fail(&error.to_string());
             }
             return Err(ErrorCode::KafkaStorageError);
         }
@@ -358,17 +374,10 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         Ok(())
     }
 
-    /// The copy goes as a deleted topic's log does.
+    /// The copy goes as a deleted topic's log does. The replica says nothing of it any more, unless it goes, too.
     pub(super) async fn give_up_move(&self, partition: &Partition<D, R>, given_up: &Rc<Move>) {
         given_up.is_cancelled.set(true);
         self.moves.forget(partition.id, given_up);
-        if given_up.is_said.get() {
-            self.take_back(partition, given_up).await;
-            if given_up.is_said.get() {
-                // Without the copy that would be believed.
-                return;
-            }
-        }
         let data_dir = self.data_dir(given_up.to).clone();
         let aside = unused_name(&partition.topic, partition.id);
         match data_dir.rename_partition_dir(&given_up.dir_name, &aside).await {
@@ -516,12 +525,12 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         let name = dir_name(&partition.topic, partition.id.index);
         self.make_way(partition, next.to, &name).await?;
         let moved_to = MovedTo { directory_id: self.settings.log_dirs.dir(next.to).id(), copy: next.dir_name.clone() };
-        if let Err(error) = self.say_moved(partition, Some(&moved_to)).await {
-            self.take_back(partition, next).await;
+        if let Err(error) = self.say(partition, Stage::Moved(&moved_to)).await {
+            self.take_back(partition, &moved_to).await;
             return Err(error.into());
         }
         if let Err(error) = data_dir.rename_unsynced(&next.dir_name, &name).await {
-            self.take_back(partition, next).await;
+            self.take_back(partition, &moved_to).await;
             return Err(error.into());
         }
         let opened = match data_dir.sync().await {
@@ -561,17 +570,15 @@ impl<D: Disk, R: Runtime> Partitions<D, R> {
         Ok(())
     }
 
-    /// Has the directory of a replica say that its copy is the replica, or that it is itself.
-    async fn say_moved(&self, partition: &Partition<D, R>, moved_to: Option<&MovedTo>) -> Result<(), DiskError> {
+    /// Has the directory of a replica say how far that is on its way.
+    async fn say(&self, partition: &Partition<D, R>, stage: Stage<'_>) -> Result<(), DiskError> {
         let name = dir_name(&partition.topic, partition.id.index);
-        self.data_dir(partition.dir).write_moved_to(&name, partition.id.topic_id.get(), moved_to).await
+        self.data_dir(partition.dir).write_stage(&name, partition.id.topic_id.get(), stage).await
     }
 
     /// The copy has not got the name.
-    async fn take_back(&self, partition: &Partition<D, R>, next: &Move) {
-        let taken_back = self.say_moved(partition, None).await;
-        next.is_said.set(taken_back.is_err());
-        if let Err(error) = taken_back {
+    async fn take_back(&self, partition: &Partition<D, R>, copying_to: &MovedTo) {
+        if let Err(error) = self.say(partition, Stage::Copying(copying_to)).await {
             let (topic, index) = (&partition.topic, partition.id.index);
             tracing::warn!(%topic, partition = index, %error,
                 "a replica that stays says that it was moved: a start needs the other directory, too");

@@ -133,7 +133,14 @@ async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prep
     if entries.is_none() {
         let dir_name = dir_name(&topic, partition);
         let name = DirName { topic, partition, kind: DirKind::Partition };
-        redone.made.push(FoundDir { dir_name, name, topic_id: Some(topic_id), has_data: true, moved_to: None });
+        redone.made.push(FoundDir {
+            dir_name,
+            name,
+            topic_id: Some(topic_id),
+            has_data: true,
+            moved_to: None,
+            copying_to: None,
+        });
     }
     redone.logs = usize::from(!segments.is_empty());
     Ok(Prepared { dir, segments, redone, is_new: last.is_none() })

@@ -596,8 +596,8 @@ fn a_replica_leaves_a_directory_again_and_again() {
             let life = world.start().await.unwrap();
             world.produce(&life, 9000).await.unwrap();
             if nth > 0 {
-                world.disk.fail_nth(Operation::Rename, "/a/t-0", nth, libc::EIO);
                 life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+                world.disk.fail_nth(Operation::Rename, "/a/t-0", nth, libc::EIO);
                 life.move_all().await;
                 if world.names().await[..2] != [["t-0"], ["t-0"]] {
                     return false;
@@ -627,6 +627,51 @@ fn a_replica_leaves_a_directory_again_and_again() {
         });
     }
     assert_eq!(in_both, 1);
+}
+
+#[test]
+fn a_copy_goes_on_only_where_every_run_knew_of_it() {
+    // Rule: after a start that did not find the copy nothing of it is believed, not even a segment of the right length; it is
+    // removed, and the replica stays where it is until somebody asks again.
+    for is_known in [true, false] {
+        let mut world = World::new(12);
+        world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            for _ in 0..25 {
+                world.produce(&life, 60_000).await.unwrap();
+            }
+            life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+        });
+        world.end(false);
+        if !is_known {
+            world.runtime.clone().block_on(async {
+                world.set_there(1, false).await;
+                let life = world.start().await.unwrap();
+                world.produce(&life, 100).await.unwrap();
+            });
+            world.end(true);
+            world.runtime.clone().block_on(async {
+                world.set_there(1, true).await;
+                // As long as the log's first segment, and not the same.
+                let mut segment = world.disk.peek(Path::new("/a/t-0/00000000000000000000.log")).unwrap();
+                segment[1000] ^= 1;
+                let copy = Path::new("/b").join(&world.names().await[1][0]).join("00000000000000000000.log");
+                walser_storage::checkpoint::replace_file(&world.disk, &copy, &segment).await.unwrap();
+            });
+        }
+        world.runtime.clone().block_on(async {
+            let life = world.start().await.unwrap();
+            life.move_all().await;
+            assert_eq!(life.home(world.id), usize::from(is_known));
+            world.check(&life, "after all").await;
+            life.partitions.move_replica(world.id, dir(1)).await.unwrap();
+            life.move_all().await;
+            assert_eq!(life.home(world.id), 1);
+            world.check(&life, "asked again").await;
+            world.runtime.sleep(Duration::from_secs(5)).await;
+            assert_eq!(world.names().await[1], ["t-0"]);
+        });
+    }
 }
 
 /// Starts without some of the directories, appends where there is a replica, and ends in one way or another; then starts with all
