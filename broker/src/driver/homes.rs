@@ -11,6 +11,7 @@ use walser_machine::ids::TopicId;
 use walser_machine::metadata::image::TopicImage;
 use walser_machine::metadata::{MetadataDelta, MetadataImage};
 use walser_protocol::types::Uuid;
+use walser_storage::data_dir::moved::MovedTo;
 use walser_storage::data_dir::partition::{DirKind, FoundDir};
 use walser_storage::data_dir::plan::KnownTopic;
 
@@ -73,10 +74,13 @@ pub fn find_moves(
 ) -> (BTreeMap<PartitionId, FoundMove>, Vec<(LogDirIndex, String)>) {
     let by_name = by_name(known);
     let (mut moves, mut useless) = (BTreeMap::new(), Vec::new());
+    let copying = moved::each(found).filter_map(|(dir, found)| {
+        let to = found.copying_to.as_ref()?;
+        Some(((partition_of(found, &by_name, known)?, dir), to))
+    });
+    let copying: BTreeMap<(PartitionId, LogDirIndex), &MovedTo> = copying.collect();
     let is_said = |id: PartitionId, home: LogDirIndex, dir, copy: &str| {
-        let mut in_home = found.get(&home).into_iter().flatten();
-        let replica = in_home.find(|found| partition_of(found, &by_name, known) == Some(id));
-        let to = replica.and_then(|found| found.copying_to.as_ref());
+        let to = copying.get(&(id, home));
         to.is_some_and(|to| to.directory_id == id_of(dir) && to.copy == copy)
     };
     for (dir, found) in found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found))) {
@@ -291,7 +295,6 @@ impl Placing {
 mod tests {
     use std::collections::BTreeSet;
 
-    use walser_storage::data_dir::moved::MovedTo;
     use walser_storage::data_dir::partition::parse_dir_name;
 
     use super::*;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use walser_machine::ids::TopicId;
 use walser_protocol::types::Uuid;
 use walser_storage::data_dir::DataDir;
 use walser_storage::data_dir::moved::Stage;
@@ -77,16 +78,13 @@ pub type Copying = BTreeMap<PartitionId, (LogDirIndex, String)>;
 
 /// The replicas that say so.
 pub fn copying(found: &FoundDirs, homes: &Homes) -> Copying {
-    let mut copying = Copying::new();
-    for (id, home) in homes {
-        let is_its = |found: &&FoundDir| {
-            let is_said = found.copying_to.is_some() && found.moved_to.is_none();
-            is_said && found.topic_id == Some(id.topic_id.get()) && found.name.partition == id.index
-        };
-        let dirs = found.get(home).into_iter().flatten().filter(|found| found.name.kind == DirKind::Partition);
-        copying.extend(dirs.filter(is_its).map(|found| (*id, (*home, found.dir_name.clone()))));
-    }
-    copying
+    let all = found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found)));
+    let copying = all.filter(|(_, found)| found.copying_to.is_some() && found.moved_to.is_none());
+    let by_id = copying.filter_map(|(dir, found)| {
+        let topic_id = found.topic_id.and_then(TopicId::from_wire)?;
+        Some((PartitionId { topic_id, index: found.name.partition }, (dir, found.dir_name.clone())))
+    });
+    by_id.filter(|(id, (dir, _))| homes.get(id) == Some(dir)).collect()
 }
 
 /// What is copied no more says so, before anything is appended to it.

@@ -37,6 +37,9 @@ pub fn next_step(
     known: &BTreeMap<Uuid, KnownTopic>,
     ids: &BTreeMap<Uuid, LogDirIndex>,
 ) -> Option<Step> {
+    if each(found).all(|(_, found)| found.moved_to.is_none()) {
+        return None;
+    }
     let copies: BTreeSet<(LogDirIndex, &str)> = each(found)
         .filter(|(_, found)| found.name.kind == DirKind::Future)
         .map(|(dir, found)| (dir, &*found.dir_name))
@@ -68,7 +71,7 @@ pub fn held(found: &FoundDirs, known: &BTreeMap<Uuid, KnownTopic>, homes: &Homes
     held.filter(|(id, _)| !homes.contains_key(id)).collect()
 }
 
-fn each(found: &FoundDirs) -> impl Iterator<Item = (LogDirIndex, &FoundDir)> {
+pub(super) fn each(found: &FoundDirs) -> impl Iterator<Item = (LogDirIndex, &FoundDir)> {
     found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found)))
 }
 
