@@ -242,6 +242,8 @@ struct State<F> {
     is_compacting_over: bool,
     /// A segment that is taking the place of others.
     swap: Option<Rc<swap::Swap<F>>>,
+    /// A segment whose files are on their way out.
+    removing: Option<retention::Removing>,
     /// What is noted of the log's end for the next start.
     notes: rest::Notes,
     /// The log is idle and is to give back what it holds for writers.

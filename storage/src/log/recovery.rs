@@ -313,6 +313,7 @@ impl<D: Disk, R: Runtime> OpenLog<D, R> {
             first_dirty_offset: self.first_dirty_offset.filter(|&offset| offset <= log_end_offset).unwrap_or(0),
             is_compacting_over: false,
             swap: None,
+            removing: None,
             notes,
             is_rest_due: false,
             // A file that has more than its data is cut when the log is idle.

@@ -42,6 +42,13 @@ impl Default for Retention {
     }
 }
 
+/// A segment that is no part of the log any more, and whose files have their names still.
+#[derive(Clone, Copy)]
+pub(super) struct Removing {
+    base_offset: i64,
+    has_snapshot: bool,
+}
+
 /// What to do next.
 enum Step<F> {
     Remove(Rc<Segment<F>>),
@@ -84,6 +91,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
         // While the log is compacted its old segments wait.
         let Some(_permit) = self.arrange() else { return Ok(0) };
         self.finish_swap().await?;
+        self.finish_removing().await?;
         let mut removed = 0;
         while let Some(step) = self.next_step(now_ms, high_watermark).await? {
             match step {
@@ -161,7 +169,7 @@ impl<D: Disk, R: Runtime> Log<D, R> {
     async fn remove_segment(&self, segment: &Segment<D::File>) -> Result<(), DiskError> {
         self.make_file_behind(segment).await?;
         let base_offset = segment.base_offset();
-        let has_snapshot = {
+        {
             let mut state = self.inner.state.borrow_mut();
             state.segments.remove(&base_offset);
             let first = state.first_base_offset();
@@ -169,11 +177,19 @@ impl<D: Disk, R: Runtime> Log<D, R> {
                 state.set_log_start(first);
             }
             let is_latest = state.snapshots.last() == Some(&base_offset);
-            !is_latest && state.snapshots.remove(&base_offset)
-        };
+            let has_snapshot = !is_latest && state.snapshots.remove(&base_offset);
+            state.removing = Some(Removing { base_offset, has_snapshot });
+        }
         self.save_epochs();
         self.inner.ring();
         segment.close_file();
+        self.finish_removing().await
+    }
+
+    /// Has the files of a segment that was removed out of the way, durably. If they stayed while later ones go, a start would
+    /// find a log with a hole.
+    async fn finish_removing(&self) -> Result<(), DiskError> {
+        let Some(Removing { base_offset, has_snapshot }) = self.inner.state.borrow().removing else { return Ok(()) };
         let mut suffixes = vec![LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX];
         if has_snapshot {
             suffixes.push(SNAPSHOT_SUFFIX);
@@ -184,11 +200,13 @@ impl<D: Disk, R: Runtime> Log<D, R> {
             let aside = with_suffix(&path, DELETED_SUFFIX);
             match self.inner.disk.rename(&path, &aside).await {
                 Ok(()) => renamed.push(aside),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                // Not there, or renamed by an earlier attempt.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => renamed.push(aside),
                 Err(error) => return Err(DiskError::new("rename", path, error)),
             }
         }
         sync_dir(&self.inner.disk, &self.inner.dir).await?;
+        self.inner.state.borrow_mut().removing = None;
         self.remove_later(renamed);
         Ok(())
     }

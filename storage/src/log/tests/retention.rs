@@ -135,6 +135,44 @@ fn the_largest_timestamp_stays_until_its_segment_goes() {
 }
 
 #[test]
+fn a_segment_whose_files_stay_leaves_no_hole() {
+    // Rule: where the files of a segment cannot be renamed or their names not be made durable, nothing behind it goes before
+    // they are out of the way: whenever the process ends, what is left is the end of the log without a gap.
+    for (operation, path, nth) in [
+        (Operation::Rename, "00000000000000000000.log", 1),
+        (Operation::Rename, "00000000000000000000.index", 1),
+        (Operation::Rename, "00000000000000000010.log", 1),
+        (Operation::SyncDir, DIR, 1),
+        (Operation::SyncDir, DIR, 2),
+    ] {
+        for is_kill in [true, false] {
+            let case = format!("{operation:?} {nth} of {path}, killed: {is_kill}");
+            let mut world = World::new(3);
+            let runtime = world.runtime.clone();
+            let (log, _) = runtime.block_on(world.open(false, None));
+            let mut model = Model::default();
+            fill(&world, &log, &mut model, 25);
+            keep(&log, Retention { ms: 1000, ..Retention::default() });
+            world.disk.fail_nth(operation, path, nth, libc::EIO);
+            let failed = runtime.block_on(log.remove_old_segments(NOW + 1100, 50));
+            // The leader epochs are written beside it.
+            assert!(failed.is_err() || operation == Operation::SyncDir, "{case}");
+            remove(&world, &log, NOW + 1100);
+            let first = log.log_start_offset();
+            assert_eq!((first, log.segment_count()), (20, 3), "{case}");
+            runtime.crash();
+            drop(log);
+            world.disk = if is_kill { world.disk.kill(&runtime) } else { world.disk.crash(&runtime) };
+            let (log, report) = runtime.block_on(world.open(false, None));
+            assert!(report.corruption.is_none(), "{case}: {report:?}");
+            let first = log.log_start_offset();
+            model.batches.retain(|(_, last, _)| *last >= first);
+            assert_eq!(runtime.block_on(read_all(&log, first)), model.batches, "{case}");
+        }
+    }
+}
+
+#[test]
 fn files_go_after_their_delay() {
     // Rule: removed segments keep their bytes for `file.delete.delay.ms` under another name, then they are gone.
     let world = World::new(9);
