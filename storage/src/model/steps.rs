@@ -20,6 +20,8 @@ use crate::producer_state::ProducerError;
 use crate::runtime::Runtime;
 use crate::validate::ValidBatch;
 
+const HOUR_MS: i64 = 3_600_000;
+
 /// A batch that a producer sends.
 struct Made {
     batch: ValidBatch,
@@ -53,7 +55,7 @@ impl Life {
             92 => self.tend_ends().await,
             93..95 => check_whole(world, &slot, &log).await,
             95 => check_state(world, &slot, &log),
-            96 => world.runtime.shift_wall_clock(world.below(10 * 3_600_000) as i64),
+            96 => world.runtime.shift_wall_clock(world.below(10 * HOUR_MS as u64) as i64),
             97 if world.chance(1, 2) => self.recreate(at).await,
             _ => self.cause_trouble(at).await,
         }
@@ -333,9 +335,25 @@ async fn raise_start(world: &World, slot: &Slot, log: &SimulatedLog) {
 
 /// Retention, at times beside everything else.
 async fn remove_old(world: &Rc<World>, slot: &Rc<Slot>, log: &SimulatedLog) {
+    let is_all_old = world.chance(1, 6) && slot.config.borrow().retention.ms >= 0 && log.flush().await.is_ok();
+    if is_all_old {
+        slot.high_watermark.set(log.committed_end_offset());
+        world.runtime.shift_wall_clock(25 * HOUR_MS);
+    }
     let (task_world, task_slot, task_log) = (Rc::clone(world), Rc::clone(slot), log.clone());
     let work = async move { remove_old_now(&task_world, &task_slot, &task_log).await };
-    if world.chance(1, 3) { world.runtime.spawn(work) } else { work.await }
+    if !is_all_old && !world.chance(1, 3) {
+        return work.await;
+    }
+    world.runtime.spawn(work);
+    if is_all_old {
+        // Batches hours apart end the segments that retention begins.
+        for _ in 0..world.between(2, 4) {
+            world.runtime.sleep(Duration::from_micros(world.below(3_000))).await;
+            world.runtime.shift_wall_clock(3 * HOUR_MS);
+            append(world, slot, log);
+        }
+    }
 }
 
 async fn remove_old_now(world: &World, slot: &Slot, log: &SimulatedLog) {

@@ -293,7 +293,7 @@ fn config(prng: &mut Prng, shape: Shape) -> LogConfig {
     let file_delete_delay = Duration::from_millis(prng.below(3000));
     LogConfig {
         segment_bytes: shape.segment_bytes,
-        segment_ms: if prng.chance(1, 4) { 2 * HOUR_MS } else { i64::MAX / 2 },
+        segment_ms: if prng.chance(1, 2) { 2 * HOUR_MS } else { i64::MAX / 2 },
         segment_index_bytes: if prng.chance(1, 6) { 64 } else { 10 << 20 },
         index_interval_bytes: prng.between(100, 1500) as u32,
         durability: match prng.below(12) {
