@@ -24,6 +24,9 @@ use crate::shard::{SLICE, Shard};
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Pause after any other failed accept.
 const FAILED_PAUSE: Duration = Duration::from_millis(1);
+/// How long an address may be taken at a start before that is an error, and how often it is tried meanwhile.
+const TAKEN_WAIT: Duration = Duration::from_secs(2);
+const TAKEN_PAUSE: Duration = Duration::from_millis(20);
 /// A connection that holds memory others wait for is closed after this long without progress.
 const STALLED_WAIT: Duration = Duration::from_secs(2);
 /// A frame that others wait for has to come at least this fast, once [`STALLED_WAIT`] has passed.
@@ -52,17 +55,27 @@ pub fn bind(address: SocketAddr) -> io::Result<socket2::Socket> {
 }
 
 /// Fails when anybody listens on the address: a bind that shares the port would not notice, and take half of the other's
-/// clients.
+/// clients. A broker that was killed does so for some moments more, until the kernel has taken down the rings that hold its
+/// sockets; who starts the next one at once should not have to try again.
 ///
 /// # Errors
 /// When the address is taken or not ours.
+#[expect(clippy::disallowed_methods, reason = "before any shard exists, never on one")]
 pub fn probe(address: SocketAddr) -> io::Result<()> {
     if address.port() == 0 {
         return Ok(());
     }
-    let socket = unbound(address)?;
-    socket.bind(&address.into())?;
-    socket.listen(1)
+    let mut attempts = TAKEN_WAIT.as_millis() / TAKEN_PAUSE.as_millis();
+    loop {
+        let socket = unbound(address)?;
+        match socket.bind(&address.into()).and_then(|()| socket.listen(1)) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
+                attempts -= 1;
+                std::thread::sleep(TAKEN_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Lets clients in; `backlog` is `socket.listen.backlog.size`, which the kernel caps.
