@@ -16,7 +16,7 @@ pub enum ConsumerGroupError {
     InvalidRequest(&'static str),
     #[error("assignor `{name}` is not one of those this broker has: {supported}")]
     UnsupportedAssignor { name: String, supported: String },
-    #[error("there is no consumer group `{group_id}`")]
+    #[error("Group {group_id} not found.")]
     GroupIdNotFound { group_id: String },
     #[error("group `{group_id}` cannot become a consumer group: {reason}")]
     CannotUpgrade { group_id: String, reason: &'static str },
