@@ -23,6 +23,7 @@ TOOL = {
     "metadata-quorum": "MetadataQuorumCommand",
     "producer-perf-test": "ProducerPerformance",
     "delete-records": "DeleteRecordsCommand",
+    "consumer-groups": "consumer.group.ConsumerGroupCommand",
     "dump-log": "DumpLogSegments",
 }
 
@@ -243,6 +244,51 @@ def record_steps(topic):
     yield Step("get-offsets of an unknown topic", "get-offsets", "--topic", f"{topic}-nowhere")
 
 
+# Each on what the step before has left.
+RESETS = [["--to-earliest"], ["--to-offset", "100"], ["--shift-by", "50"], ["--shift-by", "-10"], ["--to-latest"], ["--to-offset", "99999999"],
+          ["--to-datetime", "2020-01-01T00:00:00.000"], ["--by-duration", "P1000D"], ["--to-current"]]
+
+
+def group_steps(topic):
+    """Positions without members: groups with members are another part's."""
+    group = f"{topic}-group"
+
+    def step(name, *arguments, **options):
+        return Step(f"consumer-groups {name}", "consumer-groups", *arguments, **options)
+
+    yield step("list of none", "--list")
+    yield step("describe unknown", "--describe", "--group", group)
+    for how in RESETS:
+        for mode in ("--dry-run", "--execute"):
+            yield step(f"reset {' '.join(how)} {mode}", "--reset-offsets", "--group", group, "--topic", f"{topic}:0", *how, mode)
+        yield step(f"describe after {' '.join(how)}", "--describe", "--group", group)
+    yield step("reset of an unknown topic", "--reset-offsets", "--group", group, "--topic", f"{topic}-nowhere", "--to-earliest", "--execute")
+    yield step("export", "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--export", "--dry-run")
+    yield step("list", "--list")
+    yield step("list with states", "--list", "--state")
+    yield step("list of a state", "--list", "--state", "stable")
+    yield step("list with types", "--list", "--type")
+    yield step("list of a type", "--list", "--type", "consumer")
+    yield step("describe state", "--describe", "--group", group, "--state")
+    yield step("describe members", "--describe", "--group", group, "--members", "--verbose")
+    yield step("describe offsets", "--describe", "--all-groups", "--offsets", "--verbose")
+    yield step("delete offsets", "--delete-offsets", "--group", group, "--topic", topic)
+    yield step("delete offsets of an unknown topic", "--delete-offsets", "--group", group, "--topic", f"{topic}-nowhere")
+    yield step("describe without offsets", "--describe", "--group", group)
+    yield step("reset once more", "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
+    yield step("validate regex", "--validate-regex", "a.*b|[c]{2,}")
+    yield step("validate a bad regex", "--validate-regex", "(")
+    yield step("delete", "--delete", "--group", group)
+    yield step("delete twice", "--delete", "--group", group)
+    yield step("list after delete", "--list")
+    named = ["--entity-type", "groups", "--entity-name", group]
+    yield Step("configs groups set", "configs", "--alter", *named, "--add-config", "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000")
+    yield Step("configs groups described", "configs", "--describe", *named, settle="+consumer.session.timeout.ms=50000")
+    yield Step("configs groups all", "configs", "--describe", "--all", *named)
+    yield Step("configs groups out of range", "configs", "--alter", *named, "--add-config", "consumer.session.timeout.ms=1")
+    yield Step("configs groups deleted", "configs", "--alter", *named, "--delete-config", "consumer.session.timeout.ms,consumer.heartbeat.interval.ms")
+
+
 def whole_steps(topic):
     yield Step("log-dirs of a topic", "log-dirs", "--describe", "--topic-list", topic, prepare=shape_of_log_dirs)
     yield Step("log-dirs of a broker", "log-dirs", "--describe", "--broker-list", "1", loose=f'"partition":"{topic}-0"')
@@ -299,7 +345,7 @@ def run_tools(context, name, lines):
 
 def compare(context):
     topic = f"tools-{os.path.basename(context.folder)}"
-    steps = [*topic_steps(topic), *config_steps(topic), *record_steps(f"{topic}-records"),
+    steps = [*topic_steps(topic), *config_steps(topic), *record_steps(f"{topic}-records"), *group_steps(f"{topic}-records"),
              *delete_records_steps(context, f"{topic}-records"), *whole_steps(f"{topic}-records"), *topic_end_steps(topic)]
     brokers = {"tested": context.broker(), "kafka": context.brokers.kafka().address}
     with concurrent.futures.ThreadPoolExecutor() as pool:
