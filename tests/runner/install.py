@@ -206,7 +206,7 @@ class Tools:
         sources = [os.path.join(folder, file) for folder, _, files in os.walk(os.path.join(CLIENTS, "go")) for file in sorted(files)]
 
         def fill(path):
-            fetch([self.go(), "build", "-mod=readonly", "-o", path + "/", "./franz", "./sarama", "./segmentio"], cwd=os.path.join(CLIENTS, "go"))
+            fetch([self.go(), "build", "-mod=readonly", "-o", path + "/", "./franz", "./sarama", "./segmentio", "./member"], cwd=os.path.join(CLIENTS, "go"))
 
         return self.stamped("go-clients", sorted(sources), fill)
 

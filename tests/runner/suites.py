@@ -5,6 +5,7 @@ import re
 import secrets
 import subprocess
 
+import groups
 import handover
 import install
 import tools
@@ -28,6 +29,7 @@ def parts(arguments):
         together["differential"] = differential
         together["compaction"] = compaction
         together["handover"] = handover.to_kafka
+        together["groups"] = groups.share
     together |= {
         "java-4.4.0": lambda context: java(context, "java-4.4.0", context.tools.kafka_jars()),
         "java-2.1.0": lambda context: java(context, "java-2.1.0", context.tools.old_client_jars()),
