@@ -204,8 +204,6 @@ pub async fn settle_all<D: Disk, R: Runtime>(
         }
     }
     let has_partitions = found.values().any(|found| !found.is_empty());
-    // What is nowhere may be in a directory that is not there.
-    let may_be_made = !is_any_away(log_dirs, image, node_id);
     let mut settled = Settled {
         online: BTreeMap::new(),
         homes: Homes::new(),
@@ -216,19 +214,19 @@ pub async fn settle_all<D: Disk, R: Runtime>(
     };
     for (index, data_dir) in dirs {
         let Some(found) = found.remove(&index).filter(|_| !log_dirs.dir(index).is_offline()) else { continue };
+        // Also those in a directory that has failed meanwhile: nothing of them is made here.
         let places = homes.iter().chain(&held).map(|(id, dir)| (*id, *dir)).collect();
         let topics = topics_in(&known, &places, index);
-        let logs = JournalLogs { topics: &topics, may_be_made };
+        // What is nowhere may be in a directory that is not there.
+        let logs = JournalLogs { topics: &topics, may_be_made: !is_any_away(log_dirs, image, node_id) };
         let outcome = settle_dir(index, data_dir, runtime, image, logs, found).await;
-        let Some((dir, journals)) = unless_offline(log_dirs, index, outcome)? else {
-            homes.retain(|_, home| *home != index);
-            moves.retain(|id, copy| copy.to != index && homes.contains_key(id));
-            continue;
-        };
+        let Some((dir, journals)) = unless_offline(log_dirs, index, outcome)? else { continue };
         add_made(&mut homes, index, &journals.made);
         settled.damage_count += journals.damage_count;
         settled.online.insert(index, dir);
     }
+    homes.retain(|_, home| settled.online.contains_key(home));
+    moves.retain(|id, copy| settled.online.contains_key(&copy.to) && homes.contains_key(id));
     settled.homes = homes;
     settled.held = held;
     settled.moves = moves;

@@ -5,7 +5,7 @@ use walser_machine::metadata::image::ImageBuilder;
 use walser_machine::metadata::records::{BrokerRegistration, MetadataRecord, PartitionRecord};
 use walser_storage::data_dir::log_ends::LogEnds;
 use walser_storage::disk::OpenMode;
-use walser_storage::disk::simulated::SimulatedDisk;
+use walser_storage::disk::simulated::{Operation, SimulatedDisk};
 use walser_storage::journal::record::{Piece, SegmentBytes};
 use walser_storage::journal::{JOURNAL_DIR, folder};
 use walser_storage::log::DamageMark;
@@ -399,5 +399,32 @@ fn what_checkpoints_say_of_a_replaced_topic_goes_before_its_directory() {
             assert!(cut_at > 5 && !is_told, "the work does something");
             break;
         }
+    }
+}
+
+#[test]
+fn what_is_in_a_directory_that_fails_during_the_start_is_made_nowhere_else() {
+    // Rule: whenever a directory fails, nothing in it has a home, its journals stay for the next start, and older records of its
+    // partitions in the journals of others make none of them anew.
+    const EIO: i32 = 5;
+    for fails_at in [(Operation::Read, "/a/journal"), (Operation::Remove, "-future")] {
+        let mut world = TwoDirs::new();
+        world.log_dirs = LogDirs::new(&["/a".into(), "/b".into()], Path::new("/b"), 0);
+        for (number, (_, dir)) in (1..).zip(world.log_dirs.iter()) {
+            dir.set_id(Uuid::from_bytes([number; 16]));
+        }
+        world.runtime.clone().block_on(async {
+            world.make("/a", 0).await;
+            world.make("/b", 2).await;
+            world.disk.create_dir_all(Path::new("/a/a-2.00000000000000000000000000000001-future")).await.unwrap();
+            world.journal("/a", &[0]).await;
+            world.journal("/b", &[0, 2]).await;
+            world.disk.fail_nth(fails_at.0, fails_at.1, 1, EIO);
+            let settled = world.settle().await.unwrap();
+            assert_eq!(settled.online.keys().copied().collect::<Vec<_>>(), [LogDirIndex::new(1)], "{fails_at:?}");
+            assert_eq!(settled.homes, Homes::from([(world.id(2), LogDirIndex::new(1))]), "{fails_at:?}");
+            assert_eq!(world.journals("/a").await, ["0"], "{fails_at:?}");
+            assert!(world.has_segment("/b", 2).await && !world.has_segment("/b", 0).await, "{fails_at:?}");
+        });
     }
 }
