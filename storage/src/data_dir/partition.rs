@@ -69,6 +69,18 @@ pub struct FoundDir {
 }
 
 impl FoundDir {
+    /// The directory of a replica that has just been made for records that belong into it.
+    pub fn made(topic: &str, partition: i32, topic_id: Uuid) -> Self {
+        Self {
+            dir_name: dir_name(topic, partition),
+            name: DirName { topic: topic.to_owned(), partition, kind: DirKind::Partition },
+            topic_id: Some(topic_id),
+            has_data: true,
+            moved_to: None,
+            copying_to: None,
+        }
+    }
+
     /// Whether what the offset checkpoints say under this name, which is that of a topic with this id if there is one, is about
     /// what lies here. They name topics and not their ids, and speak only of directories whose names and ids are on stable
     /// storage: one that has lost its id with the power is younger than what they say.

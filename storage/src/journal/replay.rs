@@ -53,7 +53,7 @@ use super::JOURNAL_DIR;
 use super::record::{BadRecord, Piece, Record, decode};
 use crate::checkpoint::{LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE, sync_dir};
 use crate::data_dir::DataDir;
-use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_names};
+use crate::data_dir::partition::{FoundDir, sync_names};
 use crate::disk::{DirEntry, Disk};
 use crate::error::DiskError;
 use crate::log::DamageMark;
@@ -263,32 +263,30 @@ async fn mark_log<D: Disk>(
     };
     mark.write(disk, &dir).await?;
     sync_names(disk, &dir).await?;
-    let made = (!is_there).then(|| FoundDir {
-        dir_name: dir_name(topic, partition),
-        name: DirName { topic: topic.to_owned(), partition, kind: DirKind::Partition },
-        topic_id: Some(topic_id),
-        has_data: true,
-        moved_to: None,
-        copying_to: None,
-    });
+    let made = (!is_there).then(|| FoundDir::made(topic, partition, topic_id));
     Ok(Some((mark, made)))
 }
 
 /// Gives a damaged folder a name under which it counts no more and is kept; the new name. What could be read of it was
 /// replayed.
 pub async fn put_aside<D: Disk>(data_dir: &DataDir<D>, folder: &Path) -> Result<PathBuf, DiskError> {
+    let aside = free_path(data_dir, folder, DAMAGED_SUFFIX).await?;
+    data_dir.disk().rename(folder, &aside).await.map_err(|e| DiskError::new("rename", folder, e))?;
+    sync_dir(data_dir.disk(), &data_dir.path().join(JOURNAL_DIR)).await?;
+    Ok(aside)
+}
+
+/// A name with this ending that nothing has, for a folder that is kept.
+async fn free_path<D: Disk>(data_dir: &DataDir<D>, folder: &Path, suffix: &str) -> Result<PathBuf, DiskError> {
     let root = data_dir.path().join(JOURNAL_DIR);
     let taken = list_if_there(data_dir.disk(), &root).await?.unwrap_or_default();
     let number = folder.file_name().unwrap_or_default().to_string_lossy();
     let names = (0..=taken.len()).map(|at| match at {
-        0 => format!("{number}{DAMAGED_SUFFIX}"),
-        _ => format!("{number}{DAMAGED_SUFFIX}-{at}"),
+        0 => format!("{number}{suffix}"),
+        _ => format!("{number}{suffix}-{at}"),
     });
     let mut free = names.filter(|name| !taken.iter().any(|entry| entry.name == *name));
-    let aside = root.join(free.next().expect("one more than are taken"));
-    data_dir.disk().rename(folder, &aside).await.map_err(|e| DiskError::new("rename", folder, e))?;
-    sync_dir(data_dir.disk(), &root).await?;
-    Ok(aside)
+    Ok(root.join(free.next().expect("one more than are taken")))
 }
 
 /// Removes all journals but those that are withheld. What is in them is not needed any more: the last stop was a clean one, or

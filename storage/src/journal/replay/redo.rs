@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+
 use super::{Located, LogKey, count_records, list_if_there};
 use crate::checkpoint::sync_dir;
 use crate::data_dir::DataDir;
-use crate::data_dir::partition::{DirKind, DirName, FoundDir, dir_name, sync_content};
+use crate::data_dir::partition::{FoundDir, sync_content};
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, File, OpenMode};
 use crate::error::DiskError;
 use crate::runtime::Runtime;
 use crate::runtime::side_by_side::side_by_side;
 use crate::segment::{LOG_SUFFIX, file_path, parse_file_name};
-use bytes::Bytes;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Largest single write.
@@ -131,16 +132,7 @@ async fn prepare<D: Disk>(data_dir: &DataDir<D>, log: LogRecords) -> Result<Prep
         }
     }
     if entries.is_none() {
-        let dir_name = dir_name(&topic, partition);
-        let name = DirName { topic, partition, kind: DirKind::Partition };
-        redone.made.push(FoundDir {
-            dir_name,
-            name,
-            topic_id: Some(topic_id),
-            has_data: true,
-            moved_to: None,
-            copying_to: None,
-        });
+        redone.made.push(FoundDir::made(&topic, partition, topic_id));
     }
     redone.logs = usize::from(!segments.is_empty());
     Ok(Prepared { dir, segments, redone, is_new: last.is_none() })

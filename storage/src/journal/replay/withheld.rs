@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::{LogKey, discard_folders, list_if_there, put_aside};
+use super::{LogKey, discard_folders, free_path, put_aside};
 use crate::checkpoint::{read_file, replace_file, sync_dir};
 use crate::data_dir::{DataDir, log_ends};
 use crate::disk::Disk;
@@ -71,7 +71,7 @@ pub async fn settle_kept<D: Disk>(
     let is_kept = folder.file_name().is_some_and(|name| number_of(&name.to_string_lossy()).is_some());
     match &kept.logs {
         Some(logs) if !logs.is_empty() => {
-            let path = if is_kept { folder.clone() } else { free_path(data_dir, folder).await? };
+            let path = if is_kept { folder.clone() } else { free_path(data_dir, folder, WITHHELD_SUFFIX).await? };
             let logs = logs.iter().map(|(topic_id, partition)| (*topic_id, *partition, &[][..]));
             let logs: Vec<_> = logs.collect();
             replace_file(data_dir.disk(), &logs_path(&path), &log_ends::encode(logs.into_iter())).await?;
@@ -93,20 +93,6 @@ pub async fn settle_kept<D: Disk>(
             Ok(None)
         }
     }
-}
-
-/// A name under which the folder can be kept.
-async fn free_path<D: Disk>(data_dir: &DataDir<D>, folder: &Path) -> Result<PathBuf, DiskError> {
-    let root = data_dir.path().join(JOURNAL_DIR);
-    let taken = list_if_there(data_dir.disk(), &root).await?.unwrap_or_default();
-    let number = folder.file_name().unwrap_or_default().to_string_lossy();
-    let names = (0..=taken.len()).map(|at| match at {
-        0 => format!("{number}{WITHHELD_SUFFIX}"),
-        _ => format!("{number}{WITHHELD_SUFFIX}-{at}"),
-    });
-    // A file beside a folder that is gone is anybody's.
-    let mut free = names.filter(|name| !taken.iter().any(|entry| entry.is_dir && entry.name == *name));
-    Ok(root.join(free.next().expect("one more than are taken")))
 }
 
 fn logs_path(folder: &Path) -> PathBuf {
