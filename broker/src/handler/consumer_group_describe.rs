@@ -8,7 +8,7 @@ use walser_protocol::messages::consumer_group_describe::{
     Assignment, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, DescribedGroup, Member, TopicPartitions,
 };
 
-use super::groups::{GROUP_OPERATIONS, reply_as};
+use super::groups::{authorized_operations, reply_as};
 use super::{Frame, HandlerOutcome, RequestContext};
 use crate::config::group::serves_consumer_protocol;
 
@@ -41,7 +41,7 @@ fn described(group: &DescribedConsumerGroup, with_operations: bool) -> Described
         assignment_epoch: group.assignment_epoch,
         assignor_name: &group.assignor_name,
         members: group.members.iter().map(member).collect(),
-        authorized_operations: if with_operations && !group.error.is_error() { GROUP_OPERATIONS } else { i32::MIN },
+        authorized_operations: authorized_operations(with_operations, group.error),
     }
 }
 

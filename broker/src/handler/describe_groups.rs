@@ -9,7 +9,7 @@ use walser_protocol::messages::describe_groups::{
     DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup, DescribedGroupMember,
 };
 
-use super::groups::{GROUP_OPERATIONS, reply_as};
+use super::groups::{authorized_operations, reply_as};
 use super::{Frame, HandlerOutcome, RequestContext};
 
 /// See the module.
@@ -44,6 +44,6 @@ fn described(group: &Described, with_operations: bool) -> DescribedGroup<'_> {
         protocol_type: &group.protocol_type,
         protocol_data: &group.protocol_data,
         members: members.collect(),
-        authorized_operations: if with_operations && !group.error.is_error() { GROUP_OPERATIONS } else { i32::MIN },
+        authorized_operations: authorized_operations(with_operations, group.error),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use walser_machine::group::reply::TopicErrors;
 use walser_machine::group::{Command, Reply};
 use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::controller::{Command as Control, CreatableTopic, CreateTopics};
@@ -16,7 +17,30 @@ use crate::shard::placement::ShardId;
 use crate::shard::service::{ShardReply, ShardRequest};
 
 /// What a client may do with a group where nothing forbids it: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
-pub const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
+const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
+
+/// What a description of a group says of them.
+pub fn authorized_operations(asked: bool, error: ErrorCode) -> i32 {
+    if asked && !error.is_error() { GROUP_OPERATIONS } else { i32::MIN }
+}
+
+/// Puts what a coordinator answers to what was answered before it was asked, so that a topic of which only some partitions
+/// exist is answered once.
+pub fn merge(answered: &mut Vec<TopicErrors>, topics: Vec<TopicErrors>) {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for (place, topic) in answered.iter().enumerate() {
+        places.entry(topic.name.clone()).or_insert(place);
+    }
+    for topic in topics {
+        match places.get(&topic.name) {
+            Some(place) => answered[*place].partitions.extend(topic.partitions),
+            None => {
+                places.insert(topic.name.clone(), answered.len());
+                answered.push(topic);
+            }
+        }
+    }
+}
 
 /// What a reply says that is of the kind that its command has.
 macro_rules! reply_as {
@@ -148,7 +172,30 @@ impl RequestContext {
 
 #[cfg(test)]
 mod tests {
+    use walser_machine::group::reply::PartitionErrors;
+
     use super::*;
+
+    fn errors(name: &str, partitions: &[(i32, ErrorCode)]) -> TopicErrors {
+        let partition = |(partition_index, error): &(i32, ErrorCode)| PartitionErrors {
+            partition_index: *partition_index,
+            error: *error,
+        };
+        TopicErrors {
+            name: name.to_owned(),
+            topic_id: walser_protocol::types::Uuid::ZERO,
+            partitions: partitions.iter().map(partition).collect(),
+        }
+    }
+
+    #[test]
+    fn a_topic_is_answered_once() {
+        // Rule: partitions refused here come first, those of the coordinator are put to them.
+        let mut answered = vec![errors("a", &[(9, ErrorCode::UnknownTopicOrPartition)])];
+        merge(&mut answered, vec![errors("b", &[(0, ErrorCode::None)]), errors("a", &[(1, ErrorCode::None)])]);
+        let a = errors("a", &[(9, ErrorCode::UnknownTopicOrPartition), (1, ErrorCode::None)]);
+        assert_eq!(answered, [a, errors("b", &[(0, ErrorCode::None)])]);
+    }
 
     #[test]
     fn strings_hash_as_in_java() {

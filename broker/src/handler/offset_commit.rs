@@ -5,14 +5,14 @@
 
 use walser_machine::group::Command;
 use walser_machine::group::command::{CommittedPartition, CommittedTopic, OffsetCommit};
-use walser_machine::group::reply::{OffsetCommitReply, PartitionErrors, TopicErrors};
+use walser_machine::group::reply::{PartitionErrors, TopicErrors};
 use walser_machine::metadata::MetadataImage;
 use walser_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 };
 
-use super::groups::reply_as;
+use super::groups::{merge, reply_as};
 use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
 
@@ -30,10 +30,11 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
     let (known, mut answered) = split(&image, &request, context.version >= TOPIC_IDS_FROM);
     if !known.is_empty() {
         let command = || Command::OffsetCommit(command(&context, &request, known.clone()));
-        merge(&mut answered, reply_as!(OffsetCommit, context.ask_coordinator(request.group_id, command).await));
+        let reply = reply_as!(OffsetCommit, context.ask_coordinator(request.group_id, command).await);
+        merge(&mut answered, reply.topics);
     }
-    let topic = |topic: &TopicErrors| OffsetCommitResponseTopic {
-        name: "",
+    let topics = answered.iter().map(|topic| OffsetCommitResponseTopic {
+        name: &topic.name,
         topic_id: topic.topic_id,
         partitions: topic
             .partitions
@@ -43,8 +44,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
                 error_code: partition.error.code(),
             })
             .collect(),
-    };
-    let topics = answered.iter().map(|errors| OffsetCommitResponseTopic { name: &errors.name, ..topic(errors) });
+    });
     context.reply(&OffsetCommitResponse { throttle_time_ms: 0, topics: topics.collect() })
 }
 
@@ -96,46 +96,5 @@ fn command(context: &RequestContext, request: &OffsetCommitRequest<'_>, topics: 
         group_instance_id: request.group_instance_id.map(str::to_owned),
         retention_time_ms: (request.retention_time_ms != -1).then_some(request.retention_time_ms),
         topics,
-    }
-}
-
-/// A topic of which only some partitions exist is answered once.
-fn merge(answered: &mut Vec<TopicErrors>, reply: OffsetCommitReply) {
-    for topic in reply.topics {
-        match answered.iter_mut().find(|known| known.name == topic.name) {
-            Some(known) => known.partitions.extend(topic.partitions),
-            None => answered.push(topic),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use walser_protocol::ErrorCode;
-
-    use super::*;
-
-    fn errors(name: &str, partitions: &[(i32, ErrorCode)]) -> TopicErrors {
-        let partition = |(partition_index, error): &(i32, ErrorCode)| PartitionErrors {
-            partition_index: *partition_index,
-            error: *error,
-        };
-        TopicErrors {
-            name: name.to_owned(),
-            topic_id: walser_protocol::types::Uuid::ZERO,
-            partitions: partitions.iter().map(partition).collect(),
-        }
-    }
-
-    #[test]
-    fn a_topic_is_answered_once() {
-        // Rule: partitions refused here come first, those of the coordinator are put to them.
-        let mut answered = vec![errors("a", &[(9, ErrorCode::UnknownTopicOrPartition)])];
-        let reply = OffsetCommitReply {
-            topics: vec![errors("b", &[(0, ErrorCode::None)]), errors("a", &[(1, ErrorCode::None)])],
-        };
-        merge(&mut answered, reply);
-        let a = errors("a", &[(9, ErrorCode::UnknownTopicOrPartition), (1, ErrorCode::None)]);
-        assert_eq!(answered, [a, errors("b", &[(0, ErrorCode::None)])]);
     }
 }

@@ -9,7 +9,7 @@ use walser_protocol::messages::offset_delete::{
 };
 use walser_protocol::types::Uuid;
 
-use super::groups::reply_as;
+use super::groups::{merge, reply_as};
 use super::topics::NamedTopic;
 use super::{Frame, HandlerOutcome, RequestContext};
 
@@ -31,12 +31,7 @@ pub async fn handle(context: RequestContext, frame: Frame) -> HandlerOutcome {
         // As Kafka does: what was found out before does not count any more.
         answered.clear();
     }
-    for topic in reply.topics {
-        match answered.iter_mut().find(|known| known.name == topic.name) {
-            Some(known) => known.partitions.extend(topic.partitions),
-            None => answered.push(topic),
-        }
-    }
+    merge(&mut answered, reply.topics);
     let topics = answered.iter().map(|topic| OffsetDeleteResponseTopic {
         name: &topic.name,
         partitions: topic

@@ -132,20 +132,19 @@ fn finish(image: &MetadataImage, asked: Asked, mut reply: OffsetFetchReply, vers
 }
 
 fn group_response(reply: &OffsetFetchReply) -> OffsetFetchResponseGroup<'_> {
-    let partition = |offset: &'_ FetchedOffset| OffsetFetchResponsePartitions {
-        partition_index: offset.partition_index,
-        committed_offset: offset.committed_offset,
-        committed_leader_epoch: offset.committed_leader_epoch,
-        metadata: None,
-        error_code: offset.error.code(),
-    };
     let topics = reply.topics.iter().map(|topic| OffsetFetchResponseTopics {
         name: &topic.name,
         topic_id: topic.topic_id,
         partitions: topic
             .partitions
             .iter()
-            .map(|offset| OffsetFetchResponsePartitions { metadata: Some(&offset.metadata), ..partition(offset) })
+            .map(|offset| OffsetFetchResponsePartitions {
+                partition_index: offset.partition_index,
+                committed_offset: offset.committed_offset,
+                committed_leader_epoch: offset.committed_leader_epoch,
+                metadata: Some(&offset.metadata),
+                error_code: offset.error.code(),
+            })
             .collect(),
     });
     OffsetFetchResponseGroup { group_id: &reply.group_id, topics: topics.collect(), error_code: reply.error.code() }
