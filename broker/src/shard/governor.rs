@@ -71,20 +71,21 @@ impl<R: Runtime> Governor<R> {
     /// Waits until the caller may work for one slice.
     pub async fn slice(&self) {
         let _turn = self.line.acquire(1).await;
-        let asked = self.runtime.now();
         self.arrived.set(0);
-        self.runtime.turn().await;
-        while self.is_busy() && self.runtime.now().saturating_since(asked) < HELD_BACK_MAX {
-            self.runtime.sleep(LOOK).await;
-        }
+        self.turn_and_while(|| self.is_busy()).await;
         self.slices.set(self.slices.get() + 1);
     }
 
     /// Between two pieces of a large response: others get a turn, and small appends that are awaited are served first.
     pub async fn next_piece(&self) {
+        self.turn_and_while(|| self.has_small_appends()).await;
+    }
+
+    /// Gives way for a turn, and for as long as others are to go first, but no longer than [`HELD_BACK_MAX`].
+    async fn turn_and_while(&self, others_first: impl Fn() -> bool) {
         let asked = self.runtime.now();
         self.runtime.turn().await;
-        while self.has_small_appends() && self.runtime.now().saturating_since(asked) < HELD_BACK_MAX {
+        while others_first() && self.runtime.now().saturating_since(asked) < HELD_BACK_MAX {
             self.runtime.sleep(LOOK).await;
         }
     }

@@ -12,7 +12,7 @@ use walser_storage::disk::Disk;
 
 use super::{BootError, Settled, SettledDir, random_uuid, unless_offline};
 use crate::driver::homes::FoundDirs;
-use crate::driver::homes::moved::{Step, next_step};
+use crate::driver::homes::moved::{Step, each, next_step};
 use crate::driver::partition::PartitionId;
 use crate::driver::partition::reconcile::Homes;
 use crate::log_dirs::{LogDirIndex, LogDirs};
@@ -78,8 +78,7 @@ pub type Copying = BTreeMap<PartitionId, (LogDirIndex, String)>;
 
 /// The replicas that say so.
 pub fn copying(found: &FoundDirs, homes: &Homes) -> Copying {
-    let all = found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found)));
-    let copying = all.filter(|(_, found)| found.copying_to.is_some() && found.moved_to.is_none());
+    let copying = each(found).filter(|(_, found)| found.copying_to.is_some() && found.moved_to.is_none());
     let by_id = copying.filter_map(|(dir, found)| {
         let topic_id = found.topic_id.and_then(TopicId::from_wire)?;
         Some((PartitionId { topic_id, index: found.name.partition }, (dir, found.dir_name.clone())))

@@ -71,7 +71,8 @@ pub fn held(found: &FoundDirs, known: &BTreeMap<Uuid, KnownTopic>, homes: &Homes
     held.filter(|(id, _)| !homes.contains_key(id)).collect()
 }
 
-pub(super) fn each(found: &FoundDirs) -> impl Iterator<Item = (LogDirIndex, &FoundDir)> {
+/// All directories that were found, with where they are.
+pub fn each(found: &FoundDirs) -> impl Iterator<Item = (LogDirIndex, &FoundDir)> {
     found.iter().flat_map(|(dir, found)| found.iter().map(|found| (*dir, found)))
 }
 
