@@ -9,4 +9,6 @@ pub mod metadata;
 pub mod partition;
 pub mod quorum;
 mod side_by_side;
+#[cfg(test)]
+mod testing;
 pub mod timer;

@@ -1,8 +1,8 @@
 use std::path::Path;
 
-use walser_machine::ids::{LeaderEpoch, TopicId};
+use walser_machine::ids::TopicId;
 use walser_machine::metadata::image::ImageBuilder;
-use walser_machine::metadata::records::{BrokerRegistration, MetadataRecord, PartitionRecord};
+use walser_machine::metadata::records::{BrokerRegistration, MetadataRecord};
 use walser_storage::data_dir::log_ends::LogEnds;
 use walser_storage::disk::OpenMode;
 use walser_storage::disk::simulated::{Operation, SimulatedDisk};
@@ -13,28 +13,16 @@ use walser_storage::runtime::simulated::SimulatedRuntime;
 use walser_storage::wal::{Wal, WalOptions};
 
 use super::*;
+use crate::driver::testing::{log_dirs, partition_record};
 
 const NODE: i32 = 1;
 const DATA: &str = "/data";
 
 /// Topic "a" with partition 0 here and partition 1 on another node.
 fn image(topic_id: TopicId) -> MetadataImage {
-    let partition = |partition_index, node| {
-        let node = BrokerId::from_wire(node).unwrap();
-        MetadataRecord::Partition(PartitionRecord {
-            topic_id,
-            partition_index,
-            replicas: vec![node],
-            in_sync_replicas: vec![node],
-            leader: Some(node),
-            leader_epoch: LeaderEpoch::ZERO,
-            partition_epoch: 0,
-            directories: vec![DirectoryId::UNASSIGNED],
-        })
-    };
     let topic = MetadataRecord::Topic { topic_id, name: "a".into() };
     let mut builder = ImageBuilder::new(&MetadataImage::default());
-    builder.replay_batch(&[topic, partition(0, NODE), partition(1, 2)]).unwrap();
+    builder.replay_batch(&[topic, partition_record(topic_id, 0, NODE), partition_record(topic_id, 1, 2)]).unwrap();
     builder.image().clone()
 }
 
@@ -130,26 +118,11 @@ impl TwoDirs {
         let runtime = SimulatedRuntime::new(1);
         let disk = SimulatedDisk::new(&runtime);
         let topic_id = TopicId::from_wire(Uuid::from_bytes([7; 16])).unwrap();
-        let log_dirs = LogDirs::new(&["/a".into(), "/b".into()], Path::new("/a"), 0);
+        let log_dirs = log_dirs(&["/a", "/b"], "/a");
         let mut builder = ImageBuilder::new(&image(topic_id));
-        let node = BrokerId::from_wire(NODE).unwrap();
-        let partition = |partition_index| {
-            MetadataRecord::Partition(PartitionRecord {
-                topic_id,
-                partition_index,
-                replicas: vec![node],
-                in_sync_replicas: vec![node],
-                leader: Some(node),
-                leader_epoch: LeaderEpoch::ZERO,
-                partition_epoch: 0,
-                directories: vec![DirectoryId::UNASSIGNED],
-            })
-        };
-        builder.replay_batch(&[partition(2), partition(3)]).unwrap();
+        let more = [2, 3].map(|index| partition_record(topic_id, index, NODE));
+        builder.replay_batch(&more).unwrap();
         let image = Arc::new(builder.image().clone());
-        for (number, (_, dir)) in (1..).zip(log_dirs.iter()) {
-            dir.set_id(Uuid::from_bytes([number; 16]));
-        }
         Self { runtime, disk, log_dirs, image, topic_id }
     }
 
@@ -409,10 +382,7 @@ fn what_is_in_a_directory_that_fails_during_the_start_is_made_nowhere_else() {
     const EIO: i32 = 5;
     for fails_at in [(Operation::Read, "/a/journal"), (Operation::Remove, "-future")] {
         let mut world = TwoDirs::new();
-        world.log_dirs = LogDirs::new(&["/a".into(), "/b".into()], Path::new("/b"), 0);
-        for (number, (_, dir)) in (1..).zip(world.log_dirs.iter()) {
-            dir.set_id(Uuid::from_bytes([number; 16]));
-        }
+        world.log_dirs = log_dirs(&["/a", "/b"], "/b");
         world.runtime.clone().block_on(async {
             world.make("/a", 0).await;
             world.make("/b", 2).await;

@@ -1,5 +1,5 @@
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -7,9 +7,9 @@ use walser_machine::group::command::{
     CommittedPartition, CommittedTopic, GroupProtocol, JoinGroup, OffsetCommit, OffsetFetch,
 };
 use walser_machine::group::{ConsumerGroupHeartbeat, resolve_regexes};
-use walser_machine::ids::{BrokerId, DirectoryId, LeaderEpoch, TopicId};
+use walser_machine::ids::TopicId;
 use walser_machine::metadata::image::ImageBuilder;
-use walser_machine::metadata::records::{MetadataRecord, PartitionRecord};
+use walser_machine::metadata::records::MetadataRecord;
 use walser_protocol::records::builder::BatchOptions;
 use walser_protocol::types::Uuid;
 use walser_storage::compaction::throttle::Throttle;
@@ -27,8 +27,8 @@ use crate::driver::boot::settle_all;
 use crate::driver::homes::Placing;
 use crate::driver::partition::moves::{MoveNotes, MoveSettings};
 use crate::driver::partition::reconcile::{Assignment, Boot, DirBoot};
-use crate::driver::partition::{JournalSettings, PartitionSettings};
-use crate::log_dirs::{LogDirIndex, LogDirs};
+use crate::driver::testing::{log_dirs, partition_record, partition_settings};
+use crate::log_dirs::LogDirIndex;
 
 const NODE: i32 = 1;
 const DIRS: [&str; 2] = ["/a", "/b"];
@@ -65,18 +65,7 @@ struct Life {
 
 fn topic_records(number: u8, name: &str) -> [MetadataRecord; 2] {
     let topic_id = TopicId::from_wire(Uuid::from_bytes([number; 16])).unwrap();
-    let node = BrokerId::from_wire(NODE).unwrap();
-    let partition = MetadataRecord::Partition(PartitionRecord {
-        topic_id,
-        partition_index: 0,
-        replicas: vec![node],
-        in_sync_replicas: vec![node],
-        leader: Some(node),
-        leader_epoch: LeaderEpoch::ZERO,
-        partition_epoch: 0,
-        directories: vec![DirectoryId::UNASSIGNED],
-    });
-    [MetadataRecord::Topic { topic_id, name: name.into() }, partition]
+    [MetadataRecord::Topic { topic_id, name: name.into() }, partition_record(topic_id, 0, NODE)]
 }
 
 impl World {
@@ -101,11 +90,8 @@ impl World {
 
     /// As the broker starts.
     async fn start(&self) -> Life {
-        let log_dirs = Arc::new(LogDirs::new(&DIRS.map(PathBuf::from), Path::new("/a"), 0));
+        let log_dirs = Arc::new(log_dirs(&DIRS, DIRS[0]));
         let data_dirs: Vec<_> = DIRS.iter().map(|dir| DataDir::at(self.disk.clone(), *dir)).collect();
-        for (number, (_, dir)) in (1..).zip(log_dirs.iter()) {
-            dir.set_id(Uuid::from_bytes([number; 16]));
-        }
         let dirs = log_dirs.iter().map(|(index, _)| index).zip(data_dirs.clone()).collect();
         let settled = settle_all(&log_dirs, dirs, &self.runtime, &self.image, NODE).await.unwrap();
         let mut placing = Placing::new(NODE, DIRS.len(), settled.homes, &settled.moves);
@@ -114,23 +100,8 @@ impl World {
         let dirs = settled.online.into_values();
         let left = dirs
             .map(|dir| DirBoot { is_clean: dir.is_clean, ..crate::driver::boot::read(&dir.checkpoints, dir.is_clean) });
-        let settings = PartitionSettings {
-            data_dirs,
-            log_dirs,
-            node_id: NODE,
-            decompressed_bytes_max: 1 << 20,
-            tail_bytes_max: 16 << 10,
-            open_files_max: 8,
-            journal: JournalSettings {
-                number: 0,
-                shard_count: 1,
-                live_bytes_max: 1 << 20,
-                staged_bytes_max: 1 << 20,
-                batch_bytes_max: 8 << 10,
-            },
-            metrics: Arc::default(),
-        };
         let boot = Boot { is_start: true, dirs: left.collect(), moves: settled.moves, held: settled.held };
+        let settings = partition_settings(data_dirs, log_dirs, NODE);
         let partitions = Partitions::new(self.runtime.clone(), settings);
         self.runtime.spawn(Rc::clone(&partitions.timer).run());
         partitions.open_all(&self.image, &boot, placing.homes(), &EveryPartition).await;

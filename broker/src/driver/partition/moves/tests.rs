@@ -3,10 +3,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use walser_machine::ids::{BrokerId, DirectoryId, LeaderEpoch, TopicId};
+use walser_machine::ids::TopicId;
 use walser_machine::metadata::MetadataImage;
 use walser_machine::metadata::image::ImageBuilder;
-use walser_machine::metadata::records::{MetadataRecord, PartitionRecord};
+use walser_machine::metadata::records::MetadataRecord;
 use walser_protocol::records::builder::{BatchBuilder, BatchOptions, NewRecord};
 use walser_protocol::types::Uuid;
 use walser_storage::data_dir::DataDir;
@@ -26,7 +26,7 @@ use crate::driver::homes::Placing;
 use crate::driver::partition::offsets::StartQuery;
 use crate::driver::partition::produce::{ProducePart, ProduceShard, Records};
 use crate::driver::partition::reconcile::{Assignment, Boot, DirBoot};
-use crate::driver::partition::{JournalSettings, PartitionSettings};
+use crate::driver::testing::{log_dirs, partition_record, partition_settings};
 use crate::log_dirs::LogDirs;
 
 const NODE: i32 = 1;
@@ -78,19 +78,9 @@ impl World {
             disk.sync_dir(Path::new("/")).await.unwrap();
         });
         let topic_id = TopicId::from_wire(Uuid::from_bytes([7; 16])).unwrap();
-        let node = BrokerId::from_wire(NODE).unwrap();
-        let partition = MetadataRecord::Partition(PartitionRecord {
-            topic_id,
-            partition_index: 0,
-            replicas: vec![node],
-            in_sync_replicas: vec![node],
-            leader: Some(node),
-            leader_epoch: LeaderEpoch::ZERO,
-            partition_epoch: 0,
-            directories: vec![DirectoryId::UNASSIGNED],
-        });
         let mut builder = ImageBuilder::new(&MetadataImage::default());
-        builder.replay_batch(&[MetadataRecord::Topic { topic_id, name: "t".into() }, partition]).unwrap();
+        let topic = MetadataRecord::Topic { topic_id, name: "t".into() };
+        builder.replay_batch(&[topic, partition_record(topic_id, 0, NODE)]).unwrap();
         let image = Arc::new(builder.image().clone());
         let id = PartitionId { topic_id, index: 0 };
         Self { runtime, disk, image, id, acked: RefCell::default(), sent: Cell::new(0) }
@@ -98,12 +88,8 @@ impl World {
 
     /// As the broker starts.
     async fn start(&self) -> Result<Life, BootError> {
-        let paths = DIRS.map(std::path::PathBuf::from);
-        let log_dirs = Arc::new(LogDirs::new(&paths, Path::new("/m"), 0));
+        let log_dirs = Arc::new(log_dirs(&DIRS, "/m"));
         let data_dirs: Vec<_> = DIRS.iter().map(|dir| DataDir::at(self.disk.clone(), *dir)).collect();
-        for (number, (_, dir)) in (1..).zip(log_dirs.iter()) {
-            dir.set_id(Uuid::from_bytes([number; 16]));
-        }
         let dirs = log_dirs.iter().map(|(index, _)| index).zip(data_dirs.clone()).collect();
         let settled = settle_all(&log_dirs, dirs, &self.runtime, &self.image, NODE).await?;
         let mut placing = Placing::new(NODE, DIRS.len(), settled.homes, &settled.moves);
@@ -117,23 +103,7 @@ impl World {
             left[index.index()] = crate::driver::boot::read(&dir.checkpoints, dir.is_clean);
             checkpoints.insert(index, dir.checkpoints);
         }
-        let journal = JournalSettings {
-            number: 0,
-            shard_count: 1,
-            live_bytes_max: 1 << 20,
-            staged_bytes_max: 1 << 20,
-            batch_bytes_max: 8 << 10,
-        };
-        let settings = PartitionSettings {
-            data_dirs,
-            log_dirs: Arc::clone(&log_dirs),
-            node_id: NODE,
-            decompressed_bytes_max: 1 << 20,
-            tail_bytes_max: 16 << 10,
-            open_files_max: 8,
-            journal,
-            metrics: Arc::default(),
-        };
+        let settings = partition_settings(data_dirs, Arc::clone(&log_dirs), NODE);
         let partitions = Partitions::new(self.runtime.clone(), settings);
         self.runtime.spawn(Rc::clone(&partitions.timer).run());
         let boot = Boot { is_start: true, dirs: left, moves: settled.moves, held: settled.held };
